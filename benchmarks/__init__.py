@@ -1,0 +1,1 @@
+"""Speed and memory, each measured against the alternatives in one interleaved run (`make bench`)."""

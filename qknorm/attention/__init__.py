@@ -1,0 +1,1 @@
+"""The library: attention with Lp-normalised queries and keys. Needs torch alone."""

@@ -1,0 +1,127 @@
+"""Attention with Lp-normalised queries and keys, in the shape of torch's scaled_dot_product_attention.
+
+Tensors are (..., heads, length, head_dim). g is folded into the queries, so that its gradient flows and every fused
+kernel of torch stays usable: they accept no learnable scale.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qknorm.attention.lp import checked_p, scaled_lp_normalize
+
+
+def qk_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: Tensor | float,
+    *,
+    p: float = 2.0,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(g · q̂ k̂ᵀ) v with q̂ = q/‖q‖_p and k̂ = k/‖k‖_p (Henry et al. 2020, equation 5; any p since 2026).
+
+    query: (..., heads, queries, head_dim); key, value: (..., heads, keys, head_dim), or fewer heads with
+    `enable_gqa`. scale: g, of shape () or (heads,), or a number. attn_mask: True where a query may attend, or floats
+    that are added; broadcast to (..., heads, queries, keys). is_causal: query i sees keys 0 … i, also beside a mask.
+    A query that may attend to nothing returns zeros. Memory grows linearly with length, except on a CPU with dropout.
+    """
+    query, key = _normalized(query, key, scale, p)
+    return attend(query, key, value, 1.0, attn_mask, is_causal, dropout_p, enable_gqa)
+
+
+def qk_attention_weights(
+    query: Tensor,
+    key: Tensor,
+    scale: Tensor | float,
+    *,
+    p: float = 2.0,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """The probabilities softmax(g · q̂ k̂ᵀ) that `qk_attention` gives the values, (..., heads, queries, keys).
+
+    For looking at: memory grows with the product of the lengths.
+    """
+    query, key = _normalized(query, key, scale, p)
+    return attention_weights(query, key, 1.0, attn_mask, is_causal, enable_gqa)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Attention over queries and keys that are already normalised: torch's own, for which a mask may also be causal."""
+    if is_causal and attn_mask is not None:
+        attn_mask, is_causal = with_causal(attn_mask, query.shape[-2], key.shape[-2], query.device), False
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    scale: float,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """The probabilities of `attend`, in the dtype of the query, from logits in float32 or wider."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
+    logits = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
+    if is_causal:
+        attn_mask = with_causal(attn_mask, *logits.shape[-2:], query.device)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        logits = logits.masked_fill(~attn_mask, -math.inf)
+    elif attn_mask is not None:
+        logits = logits + attn_mask
+    attends_to_nothing = (logits == -math.inf).all(-1, keepdim=True)
+    return logits.masked_fill(attends_to_nothing, 0).softmax(-1).masked_fill(attends_to_nothing, 0).to(query.dtype)
+
+
+def _normalized(query: Tensor, key: Tensor, scale: Tensor | float, p: float) -> tuple[Tensor, Tensor]:
+    p = checked_p(p)
+    if not (query.is_floating_point() and key.is_floating_point()):
+        raise TypeError(f"query and key must hold real floating-point numbers, not {query.dtype} and {key.dtype}")
+    if query.dim() < 3 or key.dim() < 3:
+        raise ValueError(
+            "query and key must be (..., heads, length, head_dim); "
+            f"got shapes {tuple(query.shape)} and {tuple(key.shape)}"
+        )
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(f"query and key differ in head_dim: {query.shape[-1]} and {key.shape[-1]}")
+    return scaled_lp_normalize(query, _checked_scale(scale, query), p), scaled_lp_normalize(key, None, p)
+
+
+def _checked_scale(scale: Tensor | float, query: Tensor) -> Tensor:
+    if not isinstance(scale, Tensor):
+        return torch.tensor(float(scale), device=query.device)
+    if scale.dim() == 0 or scale.shape == (query.shape[-3],):
+        return scale
+    raise ValueError(f"scale must have shape () or ({query.shape[-3]},), one per head, not {tuple(scale.shape)}")
+
+
+def with_causal(attn_mask: Tensor | None, queries: int, keys: int, device: torch.device, past: int = 0) -> Tensor:
+    """The mask, if any, and: query i, which follows `past` others, sees keys 0 … past + i only."""
+    causal = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(past)
+    if attn_mask is None:
+        return causal
+    return attn_mask & causal if attn_mask.dtype == torch.bool else attn_mask.masked_fill(~causal, -math.inf)

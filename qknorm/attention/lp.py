@@ -1,0 +1,203 @@
+"""Lp normalisation: x / ‖x‖_p for any p from 1 to infinity, safe for every finite input.
+
+Three routes give the same numbers:
+
+- the CPU kernel of `native.py`, the usual one on a CPU;
+- torch's operations with the same closed-form backward: other devices, float64, no compiler;
+- `_formula`, plain differentiable operations that every transform of torch understands: `torch.compile`,
+  `torch.export`, `torch.func`, forward-mode derivatives, tensor subclasses, tracing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from qknorm.attention import native
+
+_DEFAULT_EPS = 1e-12
+
+
+def lp_normalize(x: Tensor, p: float = 2.0, dim: int = -1, eps: float = _DEFAULT_EPS) -> Tensor:
+    """Divide x by its Lp norm along `dim`, so that every vector there gets norm 1.
+
+    The norm is taken in float32 (float64 for float64 input) after division by the largest entry, so that neither
+    huge nor tiny entries overflow or vanish; the result has the dtype of x. A vector whose norm is at most `eps`
+    becomes zero and receives a zero gradient. The gradient, (dy − s (x̂·dy)) / ‖x‖ with s = sign(x̂) |x̂|^(p−1), is
+    orthogonal to x. It can be differentiated again for p ≥ 2.
+    """
+    if not x.is_floating_point():
+        raise TypeError(f"lp_normalize needs a tensor of real floating-point numbers, not {x.dtype}")
+    if x.dim() == 0:
+        raise ValueError("lp_normalize needs a tensor with at least one dimension")
+    return scaled_lp_normalize(x.movedim(dim, -1), None, checked_p(p), eps).movedim(-1, dim)
+
+
+def checked_p(p: float) -> float:
+    """p as a float, or a ValueError that says what it must be."""
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or math.isnan(p) or p < 1:
+        raise ValueError(f"p must be a number from 1 to infinity (math.inf), not {p!r}: below 1 there is no norm")
+    return float(p)
+
+
+def scaled_lp_normalize(x: Tensor, scale: Tensor | None, p: float, eps: float = _DEFAULT_EPS) -> Tensor:
+    """scale · x / ‖x‖_p over the last dimension; a scale of shape (heads,) belongs to dimension −3 of x."""
+    if _needs_plain_operations(x):
+        return _formula(x, scale, p, eps)
+    with_gradient = torch.is_grad_enabled() and (x.requires_grad or (scale is not None and scale.requires_grad))
+    if with_gradient:
+        y: Tensor = _ScaledLpNormalize.apply(x, scale, p, eps)
+        return y
+    return _forward(x, scale, p, eps)[0]
+
+
+def _needs_plain_operations(x: Tensor) -> bool:
+    return (
+        torch.compiler.is_compiling()
+        or type(x) not in (Tensor, torch.nn.Parameter)
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+    )
+
+
+class _ScaledLpNormalize(torch.autograd.Function):
+    """Keeps x and its norms for the backward pass, nothing else."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor | None, p: float, eps: float) -> Tensor:
+        y, norms = _forward(x, scale, p, eps)
+        ctx.save_for_backward(x, scale, norms)
+        ctx.p, ctx.eps = p, eps
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, scale, norms = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph: the gradient itself must be differentiable
+            inputs = [tensor for tensor in (x, scale) if tensor is not None and tensor.requires_grad]
+            y = _formula(x, scale, ctx.p, ctx.eps)
+            found = iter(torch.autograd.grad(y, inputs, dy, create_graph=True))
+            return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+        dx, dots = _backward(x, scale, norms, dy, ctx.p, ctx.eps)
+        d_scale = None
+        if ctx.needs_input_grad[1]:
+            others = [i for i in range(dots.dim()) if i != dots.dim() - 2] if scale.dim() == 1 else None
+            d_scale = dots.sum(others).to(scale.dtype)
+        return dx, d_scale, None, None
+
+
+def _forward(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:
+    """The result, and the norms without the last dimension of x."""
+    kernel = native.kernel_for(x, p)
+    if kernel is None:
+        with torch.no_grad():
+            unit, norms = _unit_and_norm(x, p, eps)
+            return _times(unit, scale).to(x.dtype), norms.squeeze(-1)
+    y, norms = kernel.forward(_four_dimensional(x), _kernel_scale(scale), p, _floor(torch.float32, eps))
+    return y.view_as(x) if y.shape != x.shape else y, norms.view(x.shape[:-1])
+
+
+def _backward(
+    x: Tensor, scale: Tensor | None, norms: Tensor, dy: Tensor, p: float, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The gradient of x, and x̂ · dy without the last dimension of x."""
+    kernel = native.kernel_for(x, p)
+    if kernel is not None:
+        x4 = _four_dimensional(x)
+        dx, dots = kernel.backward(
+            x4, norms.view(x4.shape[:-1]), _four_dimensional(dy), _kernel_scale(scale), p, _floor(torch.float32, eps)
+        )
+        return dx.view_as(x), dots.view(x.shape[:-1])
+    wide, dy = _widened(x), _widened(dy)
+    norm = norms.unsqueeze(-1)
+    alive = norm > _floor(wide.dtype, eps)
+    inverse = torch.where(alive, norm, math.inf).reciprocal()
+    unit = wide * inverse
+    dots = (unit * dy).sum(-1, keepdim=True)
+    dx = _times((dy - _norm_gradient(unit, p) * dots) * inverse, scale)
+    return dx.to(x.dtype), dots.squeeze(-1)
+
+
+def _formula(x: Tensor, scale: Tensor | None, p: float, eps: float) -> Tensor:
+    """The whole operation in plain differentiable operations."""
+    unit, _ = _unit_and_norm(x, p, eps)
+    return _times(unit, scale).to(x.dtype)
+
+
+def _unit_and_norm(x: Tensor, p: float, eps: float) -> tuple[Tensor, Tensor]:
+    """x̂ and ‖x‖_p = m (Σ(|x|/m)^p)^(1/p), m = max|x|, in the wide dtype.
+
+    m is a constant to autograd: the norm does not depend on it. The sum is at least 1, so no root is steep at 0.
+    """
+    x = _widened(x)
+    magnitude = x.abs()
+    tiny = torch.finfo(x.dtype).tiny
+    if math.isinf(p):
+        norm = magnitude.gather(-1, magnitude.argmax(-1, keepdim=True))
+        alive = norm > _floor(x.dtype, eps)
+        return torch.where(alive, x / torch.where(alive, norm, 1.0), 0.0), norm
+    largest = magnitude.amax(-1, keepdim=True).detach()
+    largest = torch.where(largest < tiny, 1.0, largest)
+    ratio = _power((x / largest).abs(), p).sum(-1, keepdim=True)
+    ratio = ratio.clamp_min(tiny) ** (1 / p)
+    norm = largest * ratio
+    alive = norm > _floor(x.dtype, eps)
+    return torch.where(alive, x / largest / ratio, 0.0), norm
+
+
+def _norm_gradient(unit: Tensor, p: float) -> Tensor:
+    """∂‖x‖_p/∂x = sign(x̂) |x̂|^(p−1); for p = ∞ it is one-hot at the first of the largest."""
+    if math.isinf(p):
+        largest = unit.abs().argmax(-1, keepdim=True)
+        return torch.zeros_like(unit).scatter(-1, largest, unit.gather(-1, largest).sign())
+    if p == 1:
+        return unit.sign()
+    if p == 2:
+        return unit
+    return unit.sign() * _power(unit.abs(), p - 1)
+
+
+def _power(r: Tensor, exponent: float) -> Tensor:
+    """r^exponent for r ≥ 0; a half-integer by products and a root, which is faster than pow."""
+    whole, rest = divmod(exponent, 1)
+    if rest not in (0, 0.5) or exponent > native.LARGEST_PRODUCT_P:
+        return r**exponent
+    factors = [r] * int(whole)
+    if rest:
+        factors.append(r.clamp_min(torch.finfo(r.dtype).tiny).sqrt())  # a root at 0 has no finite derivative
+    return functools.reduce(torch.mul, factors)
+
+
+def _widened(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _floor(dtype: torch.dtype, eps: float) -> float:
+    """A norm up to this counts as zero; below the smallest normal number its inverse would overflow."""
+    return max(eps, torch.finfo(dtype).tiny)
+
+
+def _times(x: Tensor, scale: Tensor | None) -> Tensor:
+    if scale is None:
+        return x
+    return x * (scale.view(-1, 1, 1) if scale.dim() == 1 else scale).to(x.dtype)
+
+
+def _four_dimensional(x: Tensor) -> Tensor:
+    """x as (batch, heads, length, row), the shape of the kernel; a view wherever one exists."""
+    if x.dim() == 4:
+        return x
+    return x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
+
+
+_ONE = torch.ones(())
+
+
+def _kernel_scale(scale: Tensor | None) -> Tensor:
+    return _ONE if scale is None else scale.detach().float().contiguous()

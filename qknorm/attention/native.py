@@ -1,0 +1,190 @@
+"""Builds and calls the CPU kernel of Lp normalisation (`kernel.cpp`).
+
+A normalisation written with torch's own operations reads and writes its tensor half a dozen times and takes as long
+as the attention it prepares. This kernel does it in one pass. Each variant (p, head dimension, element type) is
+compiled by the system's C++ compiler when it is first used, which takes about a quarter of a second, and is kept in
+the cache folder. Where that is impossible, `kernel_for` warns once and answers None.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import math
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+_SOURCE = Path(__file__).with_name("kernel.cpp")
+_STORAGE = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+_COMMON_ROW_LENGTHS = (16, 32, 64, 96, 128)
+LARGEST_PRODUCT_P = 8.0  # a half-integer p up to here is computed by products
+_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
+# First for this very machine and with threads, then for any machine whose compiler lacks either.
+_FLAG_CHOICES = (("-march=native", "-fopenmp"), ())
+_BUILD_SECONDS = 120
+# Below this many elements a second thread costs more than it saves.
+_ELEMENTS_PER_THREAD = 8192
+
+_Strides = ctypes.c_int64 * 3
+_Shape = ctypes.c_int64 * 4
+
+
+class Kernel:
+    """One compiled variant. Both methods take tensors of shape (batch, heads, length, row)."""
+
+    def __init__(self, library: Path) -> None:
+        loaded = ctypes.CDLL(str(library))
+        pointer, integer = ctypes.c_void_p, ctypes.c_int64
+        tail = [pointer, integer, pointer, ctypes.c_float, ctypes.c_float, ctypes.c_int]
+        self._forward = loaded.lp_forward
+        self._forward.argtypes = [*[pointer] * 5, *tail]
+        self._forward.restype = None
+        self._backward = loaded.lp_backward
+        self._backward.argtypes = [*[pointer] * 8, *tail]
+        self._backward.restype = None
+
+    def forward(self, x: Tensor, g: Tensor, p: float, floor: float) -> tuple[Tensor, Tensor]:
+        """g · x / ‖x‖_p, and the norms as (batch, heads, length)."""
+        x = _rows_contiguous(x)
+        y = torch.empty_like(x)
+        norms = torch.empty(x.shape[:3], dtype=torch.float32)
+        self._forward(
+            x.data_ptr(), _strides(x), y.data_ptr(), _strides(y), norms.data_ptr(), *_tail(x, g, p, floor)
+        )  # fmt: skip
+        return y, norms
+
+    def backward(
+        self, x: Tensor, norms: Tensor, dy: Tensor, g: Tensor, p: float, floor: float
+    ) -> tuple[Tensor, Tensor]:
+        """The gradient of x, and x̂ · dy of each row as (batch, heads, length)."""
+        x, dy = _rows_contiguous(x), _rows_contiguous(dy)
+        dx, dots = torch.empty_like(x), torch.empty_like(norms)
+        self._backward(
+            x.data_ptr(), _strides(x), dy.data_ptr(), _strides(dy), dx.data_ptr(), _strides(dx),
+            norms.data_ptr(), dots.data_ptr(), *_tail(x, g, p, floor),
+        )  # fmt: skip
+        return dx, dots
+
+
+def kernel_for(x: Tensor, p: float) -> Kernel | None:
+    """The kernel that normalises the last dimension of x, or None where torch's operations have to do it."""
+    storage = _STORAGE.get(x.dtype)
+    if storage is None or x.device.type != "cpu" or torch._C._len_torch_dispatch_stack() > 0:
+        return None
+    row = x.shape[-1]
+    return _variant(_twice(p), row if row in _COMMON_ROW_LENGTHS else 0, storage)
+
+
+def _twice(p: float) -> int:
+    """The kernel's TWICE_P."""
+    if math.isinf(p):
+        return 0
+    return int(2 * p) if p <= LARGEST_PRODUCT_P and (2 * p).is_integer() else -1
+
+
+def _rows_contiguous(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _strides(x: Tensor) -> ctypes.Array[ctypes.c_int64]:
+    return _Strides(*x.stride()[:3])
+
+
+def _tail(x: Tensor, g: Tensor, p: float, floor: float) -> tuple[object, ...]:
+    threads = min(torch.get_num_threads(), 1 + x.numel() // _ELEMENTS_PER_THREAD)
+    return (g.data_ptr(), 0 if g.dim() == 0 else 1, _Shape(*x.shape), 0.0 if math.isinf(p) else p, floor, threads)
+
+
+@functools.cache
+def _variant(twice_p: int, row: int, storage: int) -> Kernel | None:
+    if os.environ.get("QKNORM_NATIVE") == "0":
+        return None
+    definitions = (f"-DTWICE_P={twice_p}", f"-DROW={row}", f"-DSTORAGE={storage}")
+    try:
+        library = _build(definitions)
+        try:
+            return Kernel(library)
+        except OSError:  # a damaged file in the cache
+            library.unlink()
+            return Kernel(_build(definitions))
+    except (OSError, subprocess.SubprocessError) as error:
+        _warn_once(error)
+        return None
+
+
+@functools.cache
+def _compiler() -> tuple[str, str]:
+    """The compiler's path, and everything besides the flags on which its output depends."""
+    names = filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++"))
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        raise OSError("no C++ compiler (c++, g++ or clang++) was found")
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_BUILD_SECONDS).stdout
+    return path, version + platform.machine() + _cpu_features()
+
+
+def _cpu_features() -> str:
+    """What -march=native sees; a cache folder may be shared by machines that differ in it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
+
+
+def _build(definitions: tuple[str, ...]) -> Path:
+    """Compile one variant unless the cache has it. The file appears whole or not at all."""
+    compiler, identity = _compiler()
+    source = _SOURCE.read_bytes()
+    key = hashlib.sha256(repr((source, _FLAGS, _FLAG_CHOICES, definitions, identity)).encode()).hexdigest()[:20]
+    target = _cache_folder() / f"lp-{key}.so"
+    if target.exists():
+        return target
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch:
+        built = Path(scratch) / target.name
+        for choice in _FLAG_CHOICES:
+            command = [compiler, *_FLAGS, *choice, *definitions, str(_SOURCE), "-o", str(built)]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_SECONDS)
+            if result.returncode == 0:
+                built.replace(target)
+                return target
+    first_line = (result.stderr.strip() or "no message").splitlines()[0]
+    raise OSError(f"{compiler} could not compile it: {first_line}")
+
+
+@functools.cache
+def _cache_folder() -> Path:
+    """$XDG_CACHE_HOME/qknorm/kernels, or a folder for this process alone where that cannot be written."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qknorm" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="qknorm-kernels-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+_warned = False
+
+
+def _warn_once(reason: Exception) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"qknorm: the fast CPU kernel is not available ({reason}); torch's own operations are used instead: the "
+            "same numbers, slower. Install a C++ compiler, or set QKNORM_NATIVE=0 to silence this.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
