@@ -97,30 +97,36 @@ inline float power(float r, float exponent) {
     }
 }
 
+// max|x|, NaN where the row holds one: as integers, the bits of non-negative floats keep their order, NaN on top.
+inline float largest_magnitude(const Element *x, int64_t row) {
+    int32_t largest = 0;
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < row; ++i) {
+        const int32_t bits = int32_t(float_to_bits(load(x[i])) & 0x7fffffffu);
+        largest = bits > largest ? bits : largest;
+    }
+    return bits_to_float(uint32_t(largest));
+}
+
+inline float sum_of_powers(const Element *x, int64_t row, float factor, float p) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < row; ++i) sum += power<TWICE_P>(__builtin_fabsf(load(x[i])) * factor, p);
+    return sum;
+}
+
 inline float root(float sum, float p) {
-    if constexpr (TWICE_P == 2) return sum;
+    if constexpr (TWICE_P == INFINITE || TWICE_P == 2) return sum;
     if constexpr (TWICE_P == 4) return __builtin_sqrtf(sum);
     if constexpr (TWICE_P == 8) return __builtin_sqrtf(__builtin_sqrtf(sum));
     return sum < 3e38f ? exp2_of(log2_of(sum) / p) : sum;  // infinite or NaN: as it came
 }
 
-// One row whose plain sum of powers leaves the safe range: divided by its largest entry first. Also p = infinity.
+// A row whose plain sum leaves the safe range: its entries are divided by the largest of them first.
 inline void forward_row_scaled(const Element *x, Element *y, float *norm, float g, int64_t row, float p, float floor) {
-    float largest = 0.0f;
-#pragma omp simd reduction(max : largest)
-    for (int64_t i = 0; i < row; ++i) {
-        const float a = __builtin_fabsf(load(x[i]));
-        largest = a > largest ? a : largest;
-    }
-    const float inverse = largest >= SMALLEST_NORMAL ? 1.0f / largest : 0.0f;
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < row; ++i) {
-        const float ratio = __builtin_fabsf(load(x[i])) * inverse;
-        if constexpr (TWICE_P == INFINITE) sum += ratio - ratio;  // 0, or NaN where the row holds one
-        else sum += power<TWICE_P>(ratio, p);
-    }
-    const float ratio = TWICE_P == INFINITE ? 1.0f + sum : root(sum, p);  // norm / largest, from 1 to row^(1/p)
+    const float largest = largest_magnitude(x, row);
+    const float inverse = largest < SMALLEST_NORMAL ? 0.0f : 1.0f / largest;
+    const float ratio = TWICE_P == INFINITE ? 1.0f : root(sum_of_powers(x, row, inverse, p), p);
     *norm = largest * ratio;
     const float factor = *norm <= floor ? 0.0f : g / ratio;
 #pragma omp simd
@@ -130,20 +136,12 @@ inline void forward_row_scaled(const Element *x, Element *y, float *norm, float 
 inline void forward_block(const Element *__restrict x, int64_t x_stride, Element *__restrict y, int64_t y_stride,
                           float *__restrict norms, float g, int64_t rows, int64_t runtime_row, float p, float floor) {
     const int64_t row = ROW ? ROW : runtime_row;
-    if constexpr (TWICE_P == INFINITE) {
-        for (int64_t r = 0; r < rows; ++r)
-            forward_row_scaled(x + r * x_stride, y + r * y_stride, norms + r, g, row, p, floor);
-        return;
-    }
     float sums[BLOCK], factors[BLOCK];
     for (int64_t r = 0; r < rows; ++r) {
         const Element *in = x + r * x_stride;
         if (r + AHEAD < rows) prefetch<0>(in + AHEAD * x_stride, row);
         prefetch<1>(y + r * y_stride, row);
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = 0; i < row; ++i) sum += power<TWICE_P>(__builtin_fabsf(load(in[i])), p);
-        sums[r] = sum;
+        sums[r] = TWICE_P == INFINITE ? largest_magnitude(in, row) : sum_of_powers(in, row, 1.0f, p);
     }
 #pragma omp simd
     for (int64_t r = 0; r < rows; ++r) {
@@ -175,13 +173,14 @@ inline void backward_row(const Element *__restrict x, const Element *__restrict 
     if constexpr (TWICE_P == INFINITE) {
 #pragma omp simd
         for (int64_t i = 0; i < row; ++i) store(dx[i], f * load(dy[i]));
+        int32_t first = int32_t(row);  // the first of the largest, as torch.argmax has it
+#pragma omp simd reduction(min : first)
         for (int64_t i = 0; i < row; ++i) {
-            const float value = load(x[i]);
-            if (__builtin_fabsf(value) == norm) {  // the first of the largest, as torch.argmax has it
-                store(dx[i], f * (load(dy[i]) - (value < 0.0f ? -along : along)));
-                break;
-            }
+            const int32_t here = __builtin_fabsf(load(x[i])) == norm ? int32_t(i) : int32_t(row);
+            first = here < first ? here : first;
         }
+        if (first < row)
+            store(dx[first], f * (load(dy[first]) - (load(x[first]) < 0.0f ? -along : along)));
     } else {
 #pragma omp simd
         for (int64_t i = 0; i < row; ++i) {
@@ -197,11 +196,12 @@ inline void backward_row(const Element *__restrict x, const Element *__restrict 
 
 }  // namespace
 
-// `shape` is (batch, heads, length, row); a stride triple belongs to batch, heads and length, in elements.
-// g is read at g[head * g_stride]: stride 0 for one value, 1 for one per head.
-extern "C" void lp_forward(const Element *x, const int64_t *x_strides, Element *y, const int64_t *y_strides, float *norms,
-                           const float *g, int64_t g_stride, const int64_t *shape, float p, float floor, int threads) {
-    const int64_t batch = shape[0], heads = shape[1], length = shape[2];
+// `layout` is (batch, heads, length, row), the stride of g over heads (0 for one value), then for each tensor in the
+// order of the arguments its strides over batch, heads and length, in elements.
+extern "C" void lp_forward(const Element *x, Element *y, float *norms, const float *g, const int64_t *layout, float p,
+                           float floor, int threads) {
+    const int64_t batch = layout[0], heads = layout[1], length = layout[2], row = layout[3], g_stride = layout[4];
+    const int64_t *x_strides = layout + 5, *y_strides = layout + 8;
 #pragma omp parallel for collapse(3) num_threads(threads)
     for (int64_t b = 0; b < batch; ++b)
         for (int64_t h = 0; h < heads; ++h)
@@ -209,27 +209,28 @@ extern "C" void lp_forward(const Element *x, const int64_t *x_strides, Element *
                 forward_block(x + b * x_strides[0] + h * x_strides[1] + l * x_strides[2], x_strides[2],
                               y + b * y_strides[0] + h * y_strides[1] + l * y_strides[2], y_strides[2],
                               norms + (b * heads + h) * length + l, g[h * g_stride],
-                              length - l < BLOCK ? length - l : BLOCK, shape[3], p, floor);
+                              length - l < BLOCK ? length - l : BLOCK, row, p, floor);
 }
 
 // `dots` receives xhat . dy of every row, whose sum is the gradient of g.
-extern "C" void lp_backward(const Element *x, const int64_t *x_strides, const Element *dy, const int64_t *dy_strides,
-                            Element *dx, const int64_t *dx_strides, const float *norms, float *dots, const float *g,
-                            int64_t g_stride, const int64_t *shape, float p, float floor, int threads) {
-    const int64_t batch = shape[0], heads = shape[1], length = shape[2];
+extern "C" void lp_backward(const Element *x, const Element *dy, Element *dx, const float *norms, float *dots,
+                            const float *g, const int64_t *layout, float p, float floor, int threads) {
+    const int64_t batch = layout[0], heads = layout[1], length = layout[2], row = layout[3], g_stride = layout[4];
+    const int64_t *x_strides = layout + 5, *dy_strides = layout + 8, *dx_strides = layout + 11;
 #pragma omp parallel for collapse(3) num_threads(threads)
     for (int64_t b = 0; b < batch; ++b)
         for (int64_t h = 0; h < heads; ++h)
-            for (int64_t l = 0; l < length; ++l) {
-                const Element *in = x + b * x_strides[0] + h * x_strides[1] + l * x_strides[2];
-                const Element *out_gradient = dy + b * dy_strides[0] + h * dy_strides[1] + l * dy_strides[2];
-                Element *in_gradient = dx + b * dx_strides[0] + h * dx_strides[1] + l * dx_strides[2];
-                if (l + AHEAD < length) {
-                    prefetch<0>(in + AHEAD * x_strides[2], shape[3]);
-                    prefetch<0>(out_gradient + AHEAD * dy_strides[2], shape[3]);
-                    prefetch<1>(in_gradient + AHEAD * dx_strides[2], shape[3]);
+            for (int64_t block = 0; block < length; block += BLOCK)
+                for (int64_t l = block; l < length && l < block + BLOCK; ++l) {
+                    const Element *in = x + b * x_strides[0] + h * x_strides[1] + l * x_strides[2];
+                    const Element *out_gradient = dy + b * dy_strides[0] + h * dy_strides[1] + l * dy_strides[2];
+                    Element *in_gradient = dx + b * dx_strides[0] + h * dx_strides[1] + l * dx_strides[2];
+                    if (l + AHEAD < length) {
+                        prefetch<0>(in + AHEAD * x_strides[2], row);
+                        prefetch<0>(out_gradient + AHEAD * dy_strides[2], row);
+                        prefetch<1>(in_gradient + AHEAD * dx_strides[2], row);
+                    }
+                    const int64_t r = (b * heads + h) * length + l;
+                    backward_row(in, out_gradient, in_gradient, norms[r], g[h * g_stride], dots + r, row, p, floor);
                 }
-                const int64_t r = (b * heads + h) * length + l;
-                backward_row(in, out_gradient, in_gradient, norms[r], g[h * g_stride], dots + r, shape[3], p, floor);
-            }
 }

@@ -71,7 +71,7 @@ class _ScaledLpNormalize(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor | None, p: float, eps: float) -> Tensor:
-        y, norms = _forward(x, scale, p, eps)
+        y, norms, ctx.kernel = _forward(x, scale, p, eps)
         ctx.save_for_backward(x, scale, norms)
         ctx.p, ctx.eps = p, eps
         return y
@@ -84,7 +84,10 @@ class _ScaledLpNormalize(torch.autograd.Function):
             y = _formula(x, scale, ctx.p, ctx.eps)
             found = iter(torch.autograd.grad(y, inputs, dy, create_graph=True))
             return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
-        dx, dots = _backward(x, scale, norms, dy, ctx.p, ctx.eps)
+        if ctx.kernel is None:
+            dx, dots = _backward_operations(x, scale, norms, dy, ctx.p, ctx.eps)
+        else:
+            dx, dots = ctx.kernel.backward(x, norms, dy, scale, ctx.p, _floor(torch.float32, ctx.eps))
         d_scale = None
         if ctx.needs_input_grad[1]:
             others = [i for i in range(dots.dim()) if i != dots.dim() - 2] if scale.dim() == 1 else None
@@ -92,32 +95,23 @@ class _ScaledLpNormalize(torch.autograd.Function):
         return dx, d_scale, None, None
 
 
-def _forward(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:
-    """The result, and the norms without the last dimension of x."""
-    kernel = native.kernel_for(x, p)
-    if kernel is None:
-        with torch.no_grad():
-            unit, norms = _unit_and_norm(x, p, eps)
-            return _times(unit, scale).to(x.dtype), norms.squeeze(-1)
-    y, norms = kernel.forward(_four_dimensional(x), _kernel_scale(scale), p, _floor(torch.float32, eps))
-    return y.view_as(x) if y.shape != x.shape else y, norms.view(x.shape[:-1])
-
-
-def _backward(
-    x: Tensor, scale: Tensor | None, norms: Tensor, dy: Tensor, p: float, eps: float
-) -> tuple[Tensor, Tensor]:
-    """The gradient of x, and x̂ · dy without the last dimension of x."""
+def _forward(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor, native.Kernel | None]:
+    """The result, the norms of the rows (heads at dimension −2), and the kernel that was used, if any."""
     kernel = native.kernel_for(x, p)
     if kernel is not None:
-        x4 = _four_dimensional(x)
-        dx, dots = kernel.backward(
-            x4, norms.view(x4.shape[:-1]), _four_dimensional(dy), _kernel_scale(scale), p, _floor(torch.float32, eps)
-        )
-        return dx.view_as(x), dots.view(x.shape[:-1])
+        return *kernel.forward(x, scale, p, _floor(torch.float32, eps)), kernel
+    with torch.no_grad():
+        unit, norms = _unit_and_norm(x, p, eps)
+        return _times(unit, scale).to(x.dtype), norms.squeeze(-1), None
+
+
+def _backward_operations(
+    x: Tensor, scale: Tensor | None, norms: Tensor, dy: Tensor, p: float, eps: float
+) -> tuple[Tensor, Tensor]:
+    """The gradient of x, and x̂ · dy of each row."""
     wide, dy = _widened(x), _widened(dy)
     norm = norms.unsqueeze(-1)
-    alive = norm > _floor(wide.dtype, eps)
-    inverse = torch.where(alive, norm, math.inf).reciprocal()
+    inverse = torch.where(norm > _floor(wide.dtype, eps), norm, math.inf).reciprocal()
     unit = wide * inverse
     dots = (unit * dy).sum(-1, keepdim=True)
     dx = _times((dy - _norm_gradient(unit, p) * dots) * inverse, scale)
@@ -178,6 +172,7 @@ def _widened(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+@functools.cache
 def _floor(dtype: torch.dtype, eps: float) -> float:
     """A norm up to this counts as zero; below the smallest normal number its inverse would overflow."""
     return max(eps, torch.finfo(dtype).tiny)
@@ -187,17 +182,3 @@ def _times(x: Tensor, scale: Tensor | None) -> Tensor:
     if scale is None:
         return x
     return x * (scale.view(-1, 1, 1) if scale.dim() == 1 else scale).to(x.dtype)
-
-
-def _four_dimensional(x: Tensor) -> Tensor:
-    """x as (batch, heads, length, row), the shape of the kernel; a view wherever one exists."""
-    if x.dim() == 4:
-        return x
-    return x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
-
-
-_ONE = torch.ones(())
-
-
-def _kernel_scale(scale: Tensor | None) -> Tensor:
-    return _ONE if scale is None else scale.detach().float().contiguous()

@@ -35,45 +35,47 @@ _BUILD_SECONDS = 120
 # Below this many elements a second thread costs more than it saves.
 _ELEMENTS_PER_THREAD = 8192
 
-_Strides = ctypes.c_int64 * 3
-_Shape = ctypes.c_int64 * 4
+_ONE = torch.ones(())
 
 
 class Kernel:
-    """One compiled variant. Both methods take tensors of shape (batch, heads, length, row)."""
+    """One compiled variant. It normalises the last dimension of x; heads, if any, are dimension −3."""
 
     def __init__(self, library: Path) -> None:
         loaded = ctypes.CDLL(str(library))
-        pointer, integer = ctypes.c_void_p, ctypes.c_int64
-        tail = [pointer, integer, pointer, ctypes.c_float, ctypes.c_float, ctypes.c_int]
+        pointer, real, integer = ctypes.c_void_p, ctypes.c_float, ctypes.c_int
         self._forward = loaded.lp_forward
-        self._forward.argtypes = [*[pointer] * 5, *tail]
+        self._forward.argtypes = [*[pointer] * 5, real, real, integer]
         self._forward.restype = None
         self._backward = loaded.lp_backward
-        self._backward.argtypes = [*[pointer] * 8, *tail]
+        self._backward.argtypes = [*[pointer] * 7, real, real, integer]
         self._backward.restype = None
 
-    def forward(self, x: Tensor, g: Tensor, p: float, floor: float) -> tuple[Tensor, Tensor]:
-        """g · x / ‖x‖_p, and the norms as (batch, heads, length)."""
-        x = _rows_contiguous(x)
-        y = torch.empty_like(x)
-        norms = torch.empty(x.shape[:3], dtype=torch.float32)
+    def forward(self, x: Tensor, scale: Tensor | None, p: float, floor: float) -> tuple[Tensor, Tensor]:
+        """scale · x / ‖x‖_p, and the norms as (batch, heads, length)."""
+        x4 = _four_dimensional(x)
+        y = torch.empty_like(x4)
+        norms = torch.empty(x4.shape[:3])
+        g = _ONE if scale is None else scale.detach().float().contiguous()
+        layout = _layout(x4.shape, g.dim(), x4.stride(), y.stride())
         self._forward(
-            x.data_ptr(), _strides(x), y.data_ptr(), _strides(y), norms.data_ptr(), *_tail(x, g, p, floor)
+            x4.data_ptr(), y.data_ptr(), norms.data_ptr(), g.data_ptr(), layout, p, floor, _threads(x4.numel())
         )  # fmt: skip
-        return y, norms
+        return y if x.dim() == 4 else y.view(x.shape), norms
 
     def backward(
-        self, x: Tensor, norms: Tensor, dy: Tensor, g: Tensor, p: float, floor: float
+        self, x: Tensor, norms: Tensor, dy: Tensor, scale: Tensor | None, p: float, floor: float
     ) -> tuple[Tensor, Tensor]:
         """The gradient of x, and x̂ · dy of each row as (batch, heads, length)."""
-        x, dy = _rows_contiguous(x), _rows_contiguous(dy)
-        dx, dots = torch.empty_like(x), torch.empty_like(norms)
+        x4, dy4 = _four_dimensional(x), _four_dimensional(dy)
+        dx, dots = torch.empty_like(x4), torch.empty_like(norms)
+        g = _ONE if scale is None else scale.detach().float().contiguous()
+        layout = _layout(x4.shape, g.dim(), x4.stride(), dy4.stride(), dx.stride())
         self._backward(
-            x.data_ptr(), _strides(x), dy.data_ptr(), _strides(dy), dx.data_ptr(), _strides(dx),
-            norms.data_ptr(), dots.data_ptr(), *_tail(x, g, p, floor),
+            x4.data_ptr(), dy4.data_ptr(), dx.data_ptr(), norms.data_ptr(), dots.data_ptr(), g.data_ptr(), layout,
+            p, floor, _threads(x4.numel()),
         )  # fmt: skip
-        return dx, dots
+        return dx if x.dim() == 4 else dx.view(x.shape), dots
 
 
 def kernel_for(x: Tensor, p: float) -> Kernel | None:
@@ -92,17 +94,24 @@ def _twice(p: float) -> int:
     return int(2 * p) if p <= LARGEST_PRODUCT_P and (2 * p).is_integer() else -1
 
 
-def _rows_contiguous(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+def _four_dimensional(x: Tensor) -> Tensor:
+    """x as (batch, heads, length, row) with contiguous rows; a view wherever one exists."""
+    if x.dim() != 4:
+        x = x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
+    return x if x.stride(3) == 1 else x.contiguous()
 
 
-def _strides(x: Tensor) -> ctypes.Array[ctypes.c_int64]:
-    return _Strides(*x.stride()[:3])
+@functools.lru_cache(maxsize=1024)
+def _layout(
+    shape: tuple[int, ...], scale_dims: int, *strides: tuple[int, ...]
+) -> ctypes.Array[ctypes.c_int64]:
+    """The kernel's `layout`: four sizes, the stride of g over heads, then three strides for each tensor."""
+    numbers = [*shape, scale_dims, *(step for tensor in strides for step in tensor[:3])]
+    return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
-def _tail(x: Tensor, g: Tensor, p: float, floor: float) -> tuple[object, ...]:
-    threads = min(torch.get_num_threads(), 1 + x.numel() // _ELEMENTS_PER_THREAD)
-    return (g.data_ptr(), 0 if g.dim() == 0 else 1, _Shape(*x.shape), 0.0 if math.isinf(p) else p, floor, threads)
+def _threads(elements: int) -> int:
+    return min(torch.get_num_threads(), 1 + elements // _ELEMENTS_PER_THREAD)
 
 
 @functools.cache

@@ -1,0 +1,3 @@
+from qknorm.cli import main
+
+main()

@@ -1,0 +1,76 @@
+"""The command `qknorm`.
+
+A wrong input ends with one sentence on standard error and exit code 2; a traceback appears only with --debug.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+    from rich.console import Console
+except ImportError:
+    sys.exit("qknorm: the command needs the toolkit; install it with: pip install 'qknorm[toolkit]'")
+
+import qknorm
+from qknorm.errors import InputError
+
+app = typer.Typer(
+    help="Attention with normalised queries and keys, and what it makes possible with little data.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"qknorm {qknorm.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options that stand before a command; --debug may stand anywhere and is taken out by `main`."""
+
+
+@app.command()
+def quickstart(
+    out: Annotated[Path, typer.Option(help="Folder for the picture; made if missing.")] = Path("quickstart"),
+) -> None:
+    """See query-key normalisation at work: a table and a picture, in a few seconds."""
+    from qknorm.experiments import quickstart
+
+    quickstart.run(out, Console())
+
+
+def main() -> None:
+    """Run the command and turn errors into exit codes."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    debug = len(arguments) < len(sys.argv) - 1
+    try:
+        sys.exit(app(arguments, prog_name="qknorm", standalone_mode=False) or 0)
+    except (InputError, OSError, _UsageError) as error:
+        if debug:
+            raise
+        print(f"qknorm: {_sentence(error)}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror}{where}"
+    message: str = error.format_message() if hasattr(error, "format_message") else str(error)
+    return message if message.strip() else "no command was given; try: qknorm --help"

@@ -1,0 +1,1 @@
+"""The applications: what the command `qknorm` runs on top of the library."""
