@@ -122,7 +122,8 @@ def interleaved(
     out_gradient = torch.randn_like(inputs[0])
 
     def turn(function: Callable[..., Tensor]) -> dict[str, float]:
-        forward, both = [], []
+        forward: list[float] = []
+        both: list[float] = []
         began = time.perf_counter()
         while len(both) < 2 or (len(both) < 5 and time.perf_counter() - began < SECONDS_PER_TURN):
             start = time.perf_counter()
@@ -308,7 +309,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
         axis.set_xlabel("p")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("time, forward + backward,\nrelative to plain attention")
-    axes[0].legend(frameon=False, fontsize=9)
+    axes[-1].legend(frameon=False, fontsize=9)
     figure.savefig(path, dpi=150)
 
 

@@ -13,7 +13,8 @@ try:
     import typer
     from rich.console import Console
 except ImportError:
-    sys.exit("qknorm: the command needs the toolkit; install it with: pip install 'qknorm[toolkit]'")
+    print("qknorm: the command needs the toolkit; install it with: pip install 'qknorm[toolkit]'", file=sys.stderr)
+    sys.exit(2)
 
 import qknorm
 from qknorm.errors import InputError

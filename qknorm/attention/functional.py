@@ -88,7 +88,7 @@ def attention_weights(
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
     logits = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
     if is_causal:
-        attn_mask = with_causal(attn_mask, *logits.shape[-2:], query.device)
+        attn_mask = with_causal(attn_mask, query.shape[-2], key.shape[-2], query.device)
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         logits = logits.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:

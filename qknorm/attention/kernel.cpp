@@ -127,7 +127,7 @@ inline void forward_row_scaled(const Element *x, Element *y, float *norm, float 
     const float largest = largest_magnitude(x, row);
     const float inverse = largest < SMALLEST_NORMAL ? 0.0f : 1.0f / largest;
     const float ratio = TWICE_P == INFINITE ? 1.0f : root(sum_of_powers(x, row, inverse, p), p);
-    *norm = largest * ratio;
+    *norm = largest < SMALLEST_NORMAL ? 0.0f : largest * ratio;
     const float factor = *norm <= floor ? 0.0f : g / ratio;
 #pragma omp simd
     for (int64_t i = 0; i < row; ++i) store(y[i], load(x[i]) * inverse * factor);

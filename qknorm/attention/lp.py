@@ -26,10 +26,10 @@ _DEFAULT_EPS = 1e-12
 def lp_normalize(x: Tensor, p: float = 2.0, dim: int = -1, eps: float = _DEFAULT_EPS) -> Tensor:
     """Divide x by its Lp norm along `dim`, so that every vector there gets norm 1.
 
-    The norm is taken in float32 (float64 for float64 input) after division by the largest entry, so that neither
-    huge nor tiny entries overflow or vanish; the result has the dtype of x. A vector whose norm is at most `eps`
-    becomes zero and receives a zero gradient. The gradient, (dy − s (x̂·dy)) / ‖x‖ with s = sign(x̂) |x̂|^(p−1), is
-    orthogonal to x. It can be differentiated again for p ≥ 2.
+    The norm is taken in float32 (float64 for float64 input), with the largest entry divided out where that matters,
+    so that neither huge nor tiny entries overflow or vanish; the result has the dtype of x. A vector whose norm is at
+    most `eps` becomes zero and receives a zero gradient. The gradient, (dy − s (x̂·dy)) / ‖x‖ with
+    s = sign(x̂) |x̂|^(p−1), is orthogonal to x. It can be differentiated again for p ≥ 2.
     """
     if not x.is_floating_point():
         raise TypeError(f"lp_normalize needs a tensor of real floating-point numbers, not {x.dtype}")
@@ -40,13 +40,15 @@ def lp_normalize(x: Tensor, p: float = 2.0, dim: int = -1, eps: float = _DEFAULT
 
 def checked_p(p: float) -> float:
     """p as a float, or a ValueError that says what it must be."""
-    if isinstance(p, bool) or not isinstance(p, (int, float)) or math.isnan(p) or p < 1:
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not p >= 1:
         raise ValueError(f"p must be a number from 1 to infinity (math.inf), not {p!r}: below 1 there is no norm")
     return float(p)
 
 
 def scaled_lp_normalize(x: Tensor, scale: Tensor | None, p: float, eps: float = _DEFAULT_EPS) -> Tensor:
     """scale · x / ‖x‖_p over the last dimension; a scale of shape (heads,) belongs to dimension −3 of x."""
+    if x.shape[-1] == 0:
+        return x.clone()
     if _needs_plain_operations(x):
         return _formula(x, scale, p, eps)
     with_gradient = torch.is_grad_enabled() and (x.requires_grad or (scale is not None and scale.requires_grad))
@@ -62,7 +64,7 @@ def _needs_plain_operations(x: Tensor) -> bool:
         or type(x) not in (Tensor, torch.nn.Parameter)
         or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
-        or torch.jit.is_tracing()
+        or torch.jit.is_tracing()  # type: ignore[attr-defined]
     )
 
 
@@ -77,7 +79,7 @@ class _ScaledLpNormalize(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, norms = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: the gradient itself must be differentiable
             inputs = [tensor for tensor in (x, scale) if tensor is not None and tensor.requires_grad]
@@ -111,7 +113,7 @@ def _backward_operations(
     """The gradient of x, and x̂ · dy of each row."""
     wide, dy = _widened(x), _widened(dy)
     norm = norms.unsqueeze(-1)
-    inverse = torch.where(norm > _floor(wide.dtype, eps), norm, math.inf).reciprocal()
+    inverse = torch.where(norm <= _floor(wide.dtype, eps), math.inf, norm).reciprocal()
     unit = wide * inverse
     dots = (unit * dy).sum(-1, keepdim=True)
     dx = _times((dy - _norm_gradient(unit, p) * dots) * inverse, scale)
@@ -130,24 +132,24 @@ def _unit_and_norm(x: Tensor, p: float, eps: float) -> tuple[Tensor, Tensor]:
     m is a constant to autograd: the norm does not depend on it. The sum is at least 1, so no root is steep at 0.
     """
     x = _widened(x)
+    floor, tiny = _floor(x.dtype, eps), torch.finfo(x.dtype).tiny
     magnitude = x.abs()
-    tiny = torch.finfo(x.dtype).tiny
-    if math.isinf(p):
+    if p == math.inf:
         norm = magnitude.gather(-1, magnitude.argmax(-1, keepdim=True))
-        alive = norm > _floor(x.dtype, eps)
-        return torch.where(alive, x / torch.where(alive, norm, 1.0), 0.0), norm
-    largest = magnitude.amax(-1, keepdim=True).detach()
-    largest = torch.where(largest < tiny, 1.0, largest)
-    ratio = _power((x / largest).abs(), p).sum(-1, keepdim=True)
-    ratio = ratio.clamp_min(tiny) ** (1 / p)
-    norm = largest * ratio
-    alive = norm > _floor(x.dtype, eps)
-    return torch.where(alive, x / largest / ratio, 0.0), norm
+        zero = norm <= floor
+        return torch.where(zero, 0.0, x / torch.where(zero, 1.0, norm)), norm
+    largest = magnitude.detach().amax(-1, keepdim=True)
+    empty = largest < tiny
+    largest = torch.where(empty, 1.0, largest)
+    total = _power(magnitude / largest, p).sum(-1, keepdim=True)
+    ratio = torch.where(empty, 1.0, total) ** (1 / p)
+    norm = torch.where(empty, 0.0, largest * ratio)
+    return torch.where(norm <= floor, 0.0, x / largest / ratio), norm
 
 
 def _norm_gradient(unit: Tensor, p: float) -> Tensor:
     """∂‖x‖_p/∂x = sign(x̂) |x̂|^(p−1); for p = ∞ it is one-hot at the first of the largest."""
-    if math.isinf(p):
+    if p == math.inf:
         largest = unit.abs().argmax(-1, keepdim=True)
         return torch.zeros_like(unit).scatter(-1, largest, unit.gather(-1, largest).sign())
     if p == 1:
@@ -158,12 +160,12 @@ def _norm_gradient(unit: Tensor, p: float) -> Tensor:
 
 
 def _power(r: Tensor, exponent: float) -> Tensor:
-    """r^exponent for r ≥ 0; a half-integer by products and a root, which is faster than pow."""
-    whole, rest = divmod(exponent, 1)
-    if rest not in (0, 0.5) or exponent > native.LARGEST_PRODUCT_P:
+    """r^exponent for r ≥ 0; a small half-integer by products and a root, which is faster than pow."""
+    twice = native.TWICE.get(exponent)
+    if twice is None:
         return r**exponent
-    factors = [r] * int(whole)
-    if rest:
+    factors = [r] * (twice // 2)
+    if twice % 2:
         factors.append(r.clamp_min(torch.finfo(r.dtype).tiny).sqrt())  # a root at 0 has no finite derivative
     return functools.reduce(torch.mul, factors)
 
@@ -172,10 +174,9 @@ def _widened(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-@functools.cache
 def _floor(dtype: torch.dtype, eps: float) -> float:
-    """A norm up to this counts as zero; below the smallest normal number its inverse would overflow."""
-    return max(eps, torch.finfo(dtype).tiny)
+    """A norm up to this counts as zero; well below the smallest normal number its inverse would overflow."""
+    return max(eps, 0.75 * torch.finfo(dtype).tiny)
 
 
 def _times(x: Tensor, scale: Tensor | None) -> Tensor:

@@ -235,7 +235,7 @@ class QKNormAttention(nn.Module):
         return q, keys, values, attn_mask, is_causal
 
     def _split_heads(self, x: Tensor, heads: int) -> Tensor:
-        return x.unflatten(-1, (heads, self.head_dim)).transpose(1, 2)
+        return x.view(x.shape[0], x.shape[1], heads, self.head_dim).transpose(1, 2)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

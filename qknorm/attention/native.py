@@ -27,15 +27,17 @@ from torch import Tensor
 _SOURCE = Path(__file__).with_name("kernel.cpp")
 _STORAGE = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _COMMON_ROW_LENGTHS = (16, 32, 64, 96, 128)
-LARGEST_PRODUCT_P = 8.0  # a half-integer p up to here is computed by products
+# Exponents that are computed by products and a root, each with its double.
+TWICE = {twice / 2: twice for twice in range(1, 17)}
+_INFINITE, _GENERAL = 0, -1  # what kernel.cpp calls the others
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
-# First for this very machine and with threads, then for any machine whose compiler lacks either.
-_FLAG_CHOICES = (("-march=native", "-fopenmp"), ())
+# With threads; for a compiler without them; for any compiler.
+_FLAG_CHOICES = (("-march=native", "-fopenmp"), ("-march=native", "-fopenmp-simd"), ())
 _BUILD_SECONDS = 120
 # Below this many elements a second thread costs more than it saves.
 _ELEMENTS_PER_THREAD = 8192
 
-_ONE = torch.ones(())
+_ONE = torch.ones((), dtype=torch.float32, device="cpu")
 
 
 class Kernel:
@@ -55,7 +57,7 @@ class Kernel:
         """scale · x / ‖x‖_p, and the norms as (batch, heads, length)."""
         x4 = _four_dimensional(x)
         y = torch.empty_like(x4)
-        norms = torch.empty(x4.shape[:3])
+        norms = x4.new_empty(x4.shape[:3], dtype=torch.float32)
         g = _ONE if scale is None else scale.detach().float().contiguous()
         layout = _layout(x4.shape, g.dim(), x4.stride(), y.stride())
         self._forward(
@@ -81,30 +83,23 @@ class Kernel:
 def kernel_for(x: Tensor, p: float) -> Kernel | None:
     """The kernel that normalises the last dimension of x, or None where torch's operations have to do it."""
     storage = _STORAGE.get(x.dtype)
-    if storage is None or x.device.type != "cpu" or torch._C._len_torch_dispatch_stack() > 0:
+    seen_by_torch_only = torch._C._len_torch_dispatch_stack() > 0  # a mode that watches or replaces operations
+    if storage is None or x.device.type != "cpu" or x.layout != torch.strided or seen_by_torch_only:
         return None
     row = x.shape[-1]
-    return _variant(_twice(p), row if row in _COMMON_ROW_LENGTHS else 0, storage)
-
-
-def _twice(p: float) -> int:
-    """The kernel's TWICE_P."""
-    if math.isinf(p):
-        return 0
-    return int(2 * p) if p <= LARGEST_PRODUCT_P and (2 * p).is_integer() else -1
+    twice = _INFINITE if p == math.inf else TWICE.get(p, _GENERAL)
+    return _variant(twice, row if row in _COMMON_ROW_LENGTHS else 0, storage)
 
 
 def _four_dimensional(x: Tensor) -> Tensor:
     """x as (batch, heads, length, row) with contiguous rows; a view wherever one exists."""
     if x.dim() != 4:
         x = x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
-    return x if x.stride(3) == 1 else x.contiguous()
+    return x.resolve_neg() if x.stride(3) == 1 else x.contiguous()
 
 
 @functools.lru_cache(maxsize=1024)
-def _layout(
-    shape: tuple[int, ...], scale_dims: int, *strides: tuple[int, ...]
-) -> ctypes.Array[ctypes.c_int64]:
+def _layout(shape: tuple[int, ...], scale_dims: int, *strides: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
     """The kernel's `layout`: four sizes, the stride of g over heads, then three strides for each tensor."""
     numbers = [*shape, scale_dims, *(step for tensor in strides for step in tensor[:3])]
     return (ctypes.c_int64 * len(numbers))(*numbers)

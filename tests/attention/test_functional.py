@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from qknorm import comparable_scale, lp_normalize, qk_attention, qk_attention_weights
+from tests.attention import reference
+from tests.attention.reference import DTYPES, P_VALUES, p_name
+
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+HEADS, HEAD_DIM = 4, 16
+
+
+def inputs(keys: int, kv_heads: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """q of 9 positions, k and v of `keys`."""
+
+    def draw(heads: int, length: int) -> Tensor:
+        return torch.randn(2, heads, length, HEAD_DIM, dtype=torch.float64).to(dtype).requires_grad_()
+
+    return draw(HEADS, 9), draw(kv_heads, keys), draw(kv_heads, keys)
+
+
+def padding(keys: int) -> Tensor:
+    """The second sequence of the batch is three keys shorter."""
+    lengths = torch.tensor([keys, keys - 3])
+    return (torch.arange(keys) < lengths[:, None])[:, None, None, :]
+
+
+def causal(queries: int, keys: int) -> Tensor:
+    return torch.ones(queries, keys, dtype=torch.bool).tril()
+
+
+@pytest.mark.parametrize("kv_heads", [HEADS, 2], ids=["all heads", "grouped"])
+@pytest.mark.parametrize("mask", ["none", "causal", "padded"])
+@pytest.mark.parametrize("keys", [9, 13], ids=["self", "cross"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("p", P_VALUES, ids=p_name)
+def test_output_and_gradients_equal_the_reference(
+    p: float, dtype: torch.dtype, keys: int, mask: str, kv_heads: int
+) -> None:
+    tensors = inputs(keys, kv_heads, dtype)
+    g = torch.linspace(0.5, 1.5, HEADS) * comparable_scale(p, HEAD_DIM, 4.0)
+    g = g.to(torch.float64 if dtype == torch.float64 else torch.float32).requires_grad_()
+    attn_mask = padding(keys) if mask == "padded" else None
+    out = qk_attention(*tensors, g, p=p, attn_mask=attn_mask, is_causal=mask == "causal", enable_gqa=kv_heads != HEADS)
+    d_out = torch.randn_like(out)
+    found = torch.autograd.grad(out, [*tensors, g], d_out)
+
+    wide = [tensor.detach().double().requires_grad_() for tensor in (*tensors, g)]
+    full_mask = causal(9, keys) if mask == "causal" else attn_mask
+    expected = reference.attention(wide[0], wide[1], wide[2], wide[3], p, full_mask)
+    expected_found = torch.autograd.grad(expected, wide, d_out.double())
+
+    assert out.dtype == dtype
+    close: dict[str, Any] = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
+    assert torch.allclose(out.double(), expected, **close)
+    if math.isinf(p) and dtype in (torch.bfloat16, torch.float16):
+        return  # rounding makes ties, and among equals the largest entry is a matter of choice
+    for gradient, expected_gradient in zip(found, expected_found, strict=True):
+        size = expected_gradient.abs().max().clamp_min(1).item()
+        assert torch.allclose(gradient.double() / size, expected_gradient / size, **close)
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 3.0], ids=p_name)
+def test_gradcheck_of_the_whole(p: float) -> None:
+    tensors = [torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    g = torch.tensor([2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda q, k, v, g: qk_attention(q, k, v, g, p=p, is_causal=True), (*tensors, g))
+
+
+class TestScale:
+    def test_a_number_and_both_shapes_agree(self) -> None:
+        q, k, v = inputs(9, HEADS)
+        expected = qk_attention(q, k, v, 3.0)
+        assert torch.equal(qk_attention(q, k, v, torch.tensor(3.0)), expected)
+        assert torch.equal(qk_attention(q, k, v, torch.full((HEADS,), 3.0)), expected)
+
+    def test_the_gradient_of_one_scale_is_the_sum_over_heads(self) -> None:
+        q, k, v = inputs(9, HEADS)
+        one = torch.tensor(3.0, requires_grad=True)
+        each = torch.full((HEADS,), 3.0, requires_grad=True)
+        (d_one,) = torch.autograd.grad(qk_attention(q, k, v, one).pow(2).sum(), one)
+        (d_each,) = torch.autograd.grad(qk_attention(q, k, v, each).pow(2).sum(), each)
+        assert d_each.shape == (HEADS,)
+        assert torch.allclose(d_one, d_each.sum(), rtol=1e-4)
+
+    def test_a_scale_of_zero_attends_evenly_and_can_still_learn(self) -> None:
+        q, k, v = inputs(9, HEADS)
+        g = torch.tensor(0.0, requires_grad=True)
+        out = qk_attention(q, k, v, g)
+        assert torch.allclose(out, v.mean(-2, keepdim=True).expand_as(out), atol=1e-6)
+        (dg,) = torch.autograd.grad((out * torch.randn_like(out)).sum(), g)
+        assert dg != 0
+
+    def test_three_dimensional_inputs_have_heads_first(self) -> None:
+        q, k, v = (tensor[0] for tensor in inputs(9, HEADS))
+        g = torch.linspace(1, 4, HEADS)
+        assert torch.allclose(qk_attention(q, k, v, g), qk_attention(q[None], k[None], v[None], g)[0], atol=1e-6)
+
+    @pytest.mark.parametrize("shape", [(3,), (1, HEADS), (HEADS, 1, 1)])
+    def test_other_shapes_are_refused(self, shape: tuple[int, ...]) -> None:
+        q, k, v = inputs(9, HEADS)
+        with pytest.raises(ValueError, match=r"scale must have shape \(\) or \(4,\)"):
+            qk_attention(q, k, v, torch.ones(shape))
+
+
+class TestMasks:
+    def test_a_boolean_and_an_added_mask_agree(self) -> None:
+        q, k, v = inputs(9, HEADS)
+        mask = padding(9)
+        added = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+        expected = qk_attention(q, k, v, 5.0, attn_mask=mask)
+        assert torch.allclose(qk_attention(q, k, v, 5.0, attn_mask=added), expected, atol=1e-6)
+
+    @pytest.mark.parametrize("floats", [False, True])
+    def test_causal_and_padding_together(self, floats: bool) -> None:
+        q, k, v = inputs(9, HEADS)
+        mask = padding(9)
+        given_mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf) if floats else mask
+        out = qk_attention(q, k, v, 5.0, attn_mask=given_mask, is_causal=True)
+        expected = reference.attention(q, k, v, torch.tensor(5.0), 2.0, mask & causal(9, 9))
+        assert torch.allclose(out.double(), expected, atol=1e-5)
+
+    @pytest.mark.parametrize("floats", [False, True])
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    def test_a_query_that_may_attend_to_nothing_gives_zeros(self, dtype: torch.dtype, floats: bool) -> None:
+        q, k, v = inputs(9, HEADS, dtype)
+        mask = torch.ones(2, 1, 9, 9, dtype=torch.bool)
+        mask[1, :, 4] = False
+        given_mask = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, -math.inf) if floats else mask
+        out = qk_attention(q, k, v, 5.0, attn_mask=given_mask)
+        weights = qk_attention_weights(q, k, 5.0, attn_mask=given_mask)
+        assert not out[1, :, 4].any()
+        assert not weights[1, :, 4].any()
+        assert out[0].any()
+        for gradient in torch.autograd.grad(out.sum(), (q, k, v)):
+            assert gradient.isfinite().all()
+
+    def test_what_is_masked_has_no_influence(self) -> None:
+        q, k, v = inputs(9, HEADS)
+        mask = padding(9)
+        before = qk_attention(q, k, v, 5.0, attn_mask=mask)
+        k, v = (torch.where(mask.transpose(-1, -2), tensor, 1e4) for tensor in (k, v))
+        assert torch.allclose(qk_attention(q, k, v, 5.0, attn_mask=mask), before, atol=1e-6)
+
+
+class TestWeights:
+    @pytest.mark.parametrize("p", P_VALUES, ids=p_name)
+    @pytest.mark.parametrize("kv_heads", [HEADS, 2])
+    def test_they_are_the_probabilities_of_the_attention(self, p: float, kv_heads: int) -> None:
+        q, k, v = inputs(13, kv_heads)
+        options: dict[str, Any] = {"p": p, "attn_mask": padding(13), "enable_gqa": kv_heads != HEADS}
+        g = torch.tensor(comparable_scale(p, HEAD_DIM, 4.0))
+        weights = qk_attention_weights(q, k, g, **options)
+        assert torch.allclose(weights.sum(-1), torch.ones(2, HEADS, 9), atol=1e-5)
+        mixed = weights @ v.repeat_interleave(HEADS // kv_heads, 1)
+        assert torch.allclose(mixed, qk_attention(q, k, v, g, **options), atol=1e-5)
+
+    def test_causal_weights_look_back_only(self) -> None:
+        q, k, _ = inputs(9, HEADS)
+        weights = qk_attention_weights(q, k, 5.0, is_causal=True)
+        assert not weights.triu(1).any()
+        assert (weights.diagonal(dim1=-2, dim2=-1) > 0).all()
+
+
+seeds = st.integers(0, 2**31)
+
+
+class TestProperties:
+    @given(seed=seeds, p=st.sampled_from(P_VALUES), d=st.integers(1, 80))
+    def test_the_product_stays_within_its_bound(self, seed: int, p: float, d: int) -> None:
+        """|q̂·k̂| ≤ d^max(0, 1−2/p)"""
+        q, k = torch.randn(2, 50, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).unbind(0)
+        k[:25] = q[:25].sign()  # where the bound is reached for p > 2
+        products = (lp_normalize(q, p) * lp_normalize(k, p)).sum(-1).abs()
+        assert (products <= d ** max(0.0, 1 - 2 / p) * (1 + 1e-9)).all()
+
+    @given(seed=seeds, p=st.sampled_from(P_VALUES), q_factor=st.floats(1e-3, 1e3), k_factor=st.floats(1e-3, 1e3))
+    def test_the_lengths_of_queries_and_keys_do_not_matter(
+        self, seed: int, p: float, q_factor: float, k_factor: float
+    ) -> None:
+        torch.manual_seed(seed)
+        q, k, v = inputs(9, HEADS)
+        g = comparable_scale(p, HEAD_DIM, 4.0)
+        expected = qk_attention(q, k, v, g, p=p)
+        assert torch.allclose(qk_attention(q * q_factor, k * k_factor, v, g, p=p), expected, atol=1e-4)
+
+    @given(seed=seeds, p=st.sampled_from(P_VALUES), data=st.data())
+    def test_batch_and_heads_can_be_permuted(self, seed: int, p: float, data: st.DataObject) -> None:
+        torch.manual_seed(seed)
+        q, k, v = inputs(9, HEADS)
+        g = torch.linspace(1, 2, HEADS)
+        batch = torch.tensor(data.draw(st.permutations(range(2))))
+        heads = torch.tensor(data.draw(st.permutations(range(HEADS))))
+        expected = qk_attention(q, k, v, g, p=p)[batch][:, heads]
+        q, k, v = (tensor[batch][:, heads] for tensor in (q, k, v))
+        assert torch.allclose(qk_attention(q, k, v, g[heads], p=p), expected, atol=1e-5)
+
+
+def math_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    with sdpa_kernel(SDPBackend.MATH):
+        return qk_attention(q, k, v, 5.0)
+
+
+def flash_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return qk_attention(q, k, v, 5.0)
+
+
+def compiled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    torch.compiler.reset()
+    function: Callable[..., Tensor] = torch.compile(qk_attention, fullgraph=True, backend="aot_eager")
+    return function(q, k, v, 5.0)
+
+
+def without_gradients(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    with torch.inference_mode():
+        return qk_attention(q, k, v, 5.0)
+
+
+def mapped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    result: Tensor = torch.func.vmap(lambda q, k, v: qk_attention(q, k, v, 5.0))(q, k, v)
+    return result
+
+
+@pytest.mark.parametrize("path", [flash_kernel, math_kernel, compiled, without_gradients, mapped])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_no_path_skips_the_normalisation(path: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    """Queries and keys a hundred times as long: plain attention would saturate, ours must not notice."""
+    q, k, v = (tensor.detach() for tensor in inputs(9, HEADS, dtype))
+    expected = reference.attention(q, k, v, torch.tensor(5.0), 2.0)
+    assert torch.allclose(path(128 * q, 128 * k, v).double(), expected, atol=TOLERANCE[dtype])
+
+
+def test_p_2_is_rms_normalised_attention_with_weight_g_over_root_d() -> None:
+    q, k, v = inputs(9, HEADS)
+    g = 7.0
+    q_weight = torch.full((HEAD_DIM,), g / math.sqrt(HEAD_DIM))
+    rms = F.scaled_dot_product_attention(
+        F.rms_norm(q, (HEAD_DIM,), q_weight, eps=0), F.rms_norm(k, (HEAD_DIM,), eps=0), v
+    )
+    assert torch.allclose(qk_attention(q, k, v, g), rms, atol=1e-5)
+
+
+def rotate(x: Tensor) -> Tensor:
+    """Rotary positions: each pair of entries is turned by an angle that grows with the position."""
+    half = x.shape[-1] // 2
+    angles = torch.arange(x.shape[-2])[:, None] * 10000.0 ** (-torch.arange(half) / half)
+    first, second = x.split(half, -1)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
+
+
+def test_rotary_positions_may_come_before_or_after_for_p_2_only() -> None:
+    q, k, v = inputs(9, HEADS)
+
+    def after(p: float) -> Tensor:
+        turned = rotate(lp_normalize(q, p)), rotate(lp_normalize(k, p))
+        return F.scaled_dot_product_attention(5.0 * turned[0], turned[1], v, scale=1.0)
+
+    assert torch.allclose(qk_attention(rotate(q), rotate(k), v, 5.0), after(2.0), atol=1e-5)
+    assert not torch.allclose(qk_attention(rotate(q), rotate(k), v, 5.0, p=3.0), after(3.0), atol=1e-2)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Watches every operation for the largest tensor that it makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple) else (out,):
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return out
+
+
+def test_memory_grows_linearly_with_length() -> None:
+    length = 512
+    q, k, v = (torch.randn(1, 1, length, 16, requires_grad=True) for _ in range(3))
+    with LargestTensor() as watch:
+        qk_attention(q, k, v, torch.tensor(5.0, requires_grad=True), is_causal=True).sum().backward()
+    assert watch.elements <= length * 16
+
+
+def test_autocast_runs_in_half_precision_and_g_stays_wide() -> None:
+    q, k, v = inputs(9, HEADS)
+    g = torch.tensor(5.0, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = qk_attention(q, k, v, g)
+    assert out.dtype == torch.bfloat16
+    assert torch.allclose(out.double(), reference.attention(q, k, v, g, 2.0), atol=3e-2)
+    (dg,) = torch.autograd.grad(out.float().sum(), g)
+    assert dg.dtype == torch.float32
+
+
+def test_dropout_keeps_the_mean() -> None:
+    q, k, v = (torch.randn(1, 1, 8, 16) for _ in range(3))
+    expected = qk_attention(q, k, v, 5.0)
+    drawn = torch.stack([qk_attention(q, k, v, 5.0, dropout_p=0.3) for _ in range(4000)])
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.allclose(drawn.mean(0), expected, atol=0.08)
+
+
+class TestBadInput:
+    def test_p_is_checked(self) -> None:
+        q, k, v = inputs(9, HEADS)
+        with pytest.raises(ValueError, match="p must be a number"):
+            qk_attention(q, k, v, 5.0, p=0.9)
+
+    def test_head_dimensions_must_agree(self) -> None:
+        q, k, v = inputs(9, HEADS)
+        with pytest.raises(ValueError, match="differ in head_dim: 16 and 8"):
+            qk_attention(q, k[..., :8], v, 5.0)
+
+    def test_two_dimensions_are_too_few(self) -> None:
+        with pytest.raises(ValueError, match=r"heads, length, head_dim"):
+            qk_attention(torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4), 5.0)
+
+    def test_integers_are_refused(self) -> None:
+        tensor = torch.ones(1, 1, 2, 4, dtype=torch.long)
+        with pytest.raises(TypeError, match="floating-point"):
+            qk_attention(tensor, tensor, tensor, 5.0)

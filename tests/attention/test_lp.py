@@ -1,0 +1,428 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis.extra.numpy as hnp
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from torch import Tensor
+
+from qknorm import lp_normalize
+from qknorm.attention import lp, native
+from tests.attention import reference
+from tests.attention.reference import DTYPES, P_VALUES, p_name
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2.5e-3}
+ROUTES = ("kernel", "operations", "formula")
+
+
+def kernel_is_built() -> bool:
+    return native.kernel_for(torch.zeros(1, 4), 2.0) is not None
+
+
+needs_kernel = pytest.mark.skipif(not kernel_is_built(), reason="no C++ compiler: the kernel cannot be built")
+
+
+def use_route(monkeypatch: pytest.MonkeyPatch, route: str) -> None:
+    if route == "kernel" and not kernel_is_built():
+        pytest.skip("no C++ compiler: the kernel cannot be built")
+    if route != "kernel":
+        monkeypatch.setattr(native, "kernel_for", lambda _x, _p: None)
+    if route == "formula":
+        monkeypatch.setattr(lp, "_needs_plain_operations", lambda _x: True)
+
+
+def value_and_gradient(function: Callable[[Tensor], Tensor], x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.detach().requires_grad_()
+    y = function(x)
+    (dx,) = torch.autograd.grad(y, x, dy.to(y.dtype))
+    return y.detach(), dx
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("p", P_VALUES, ids=p_name)
+@pytest.mark.parametrize("row", [64, 7])
+def test_value_and_gradient_equal_the_reference(
+    p: float, dtype: torch.dtype, route: str, row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_route(monkeypatch, route)
+    x = torch.randn(2, 3, 70, row, dtype=torch.float64).to(dtype)
+    if math.isinf(p):  # one largest entry per row, so that the gradient is not a choice
+        x[..., 3] = 5 * torch.randn(2, 3, 70).sign().to(dtype)
+    dy = torch.randn_like(x)
+    y, dx = value_and_gradient(lambda x: lp_normalize(x, p), x, dy)
+    expected, expected_dx = value_and_gradient(lambda x: reference.normalize(x, p), x.double(), dy.double())
+    assert y.dtype == dx.dtype == dtype
+    assert torch.allclose(y.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert torch.allclose(dx.double(), expected_dx, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("p", P_VALUES, ids=p_name)
+def test_the_gradient_passes_gradcheck(p: float) -> None:
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: lp_normalize(x, p), x)
+
+
+@pytest.mark.parametrize("p", [p for p in P_VALUES if p >= 2], ids=p_name)
+def test_it_can_be_differentiated_twice(p: float) -> None:
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: lp_normalize(x, p), x)
+
+
+def test_the_second_derivative_exists_where_the_kernel_did_the_first_pass() -> None:
+    x = torch.randn(3, 5, requires_grad=True)
+    (dx,) = torch.autograd.grad(lp_normalize(x, 3.0).pow(3).sum(), x, create_graph=True)
+    (ddx,) = torch.autograd.grad(dx.pow(2).sum(), x)
+    wide = x.detach().double().requires_grad_()
+    (dx_wide,) = torch.autograd.grad(lp_normalize(wide, 3.0).pow(3).sum(), wide, create_graph=True)
+    (expected,) = torch.autograd.grad(dx_wide.pow(2).sum(), wide)
+    assert torch.allclose(ddx.double(), expected, atol=1e-4)
+
+
+def vectors(exponent: int) -> st.SearchStrategy[np.ndarray]:
+    """Arrays whose entries are zero or between 2^-exponent and 2^exponent in magnitude."""
+    return hnp.arrays(
+        np.float32,
+        hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=20),
+        elements=st.floats(-(2.0**exponent), 2.0**exponent, width=32).map(
+            lambda v: 0.0 if abs(v) < 2.0**-exponent else v
+        ),
+    )
+
+
+all_p = st.sampled_from(P_VALUES) | st.floats(1, 12)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@given(array=vectors(99), p=all_p)
+def test_every_vector_gets_unit_norm_or_becomes_zero(route: str, array: np.ndarray, p: float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        use_route(patch, route)
+        x = torch.from_numpy(array)
+        y = lp_normalize(x, p, eps=0.0).double()
+    norms = torch.linalg.vector_norm(y, ord=p, dim=-1)
+    alive = (x != 0).any(-1)
+    assert torch.allclose(norms[alive], torch.ones_like(norms[alive]), atol=2e-5)
+    assert (y[~alive] == 0).all()
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@given(array=vectors(99), p=all_p)
+def test_the_gradient_is_finite_and_orthogonal(route: str, array: np.ndarray, p: float) -> None:
+    x = torch.from_numpy(array)
+    dy = torch.linspace(-1, 1, x.numel()).view(x.shape)
+    with pytest.MonkeyPatch.context() as patch:
+        use_route(patch, route)
+        _, dx = value_and_gradient(lambda x: lp_normalize(x, p), x, dy)
+    assert dx.isfinite().all()
+    along, lengths = (dx.double() * x.double()).sum(-1), dx.double().norm(dim=-1) * x.double().norm(dim=-1)
+    assert (along.abs() <= 1e-4 * lengths + 1e-5).all()
+
+
+@given(array=vectors(60), p=all_p, factor=st.sampled_from([2.0**-20, 2.0, 2.0**20]))
+def test_positive_factors_change_nothing(array: np.ndarray, p: float, factor: float) -> None:
+    x = torch.from_numpy(array)
+    assert torch.allclose(lp_normalize(x * factor, p, eps=0.0), lp_normalize(x, p, eps=0.0), atol=1e-5)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("p", P_VALUES, ids=p_name)
+class TestExtremes:
+    @pytest.fixture(autouse=True)
+    def _route(self, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        use_route(monkeypatch, route)
+
+    @pytest.mark.parametrize("size", [1e-30, 1e-20, 1e20, 1e30])
+    def test_tiny_and_huge_vectors(self, p: float, size: float) -> None:
+        x = torch.randn(4, 64)
+        y, dx = value_and_gradient(lambda x: lp_normalize(x, p, eps=0.0), x * size, torch.randn(4, 64))
+        assert torch.allclose(y, lp_normalize(x, p), atol=1e-5)
+        assert dx.isfinite().all()
+        assert dx.any()
+
+    def test_tiny_and_huge_entries_in_one_vector(self, p: float) -> None:
+        y = lp_normalize(torch.tensor([1e30, -1e-30, 0.0, 1e30]), p)
+        expected = 1.0 if math.isinf(p) else 2 ** (-1 / p)
+        assert torch.allclose(y, torch.tensor([expected, 0.0, 0.0, expected]), atol=1e-6)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+    def test_the_ends_of_the_half_precisions(self, p: float, dtype: torch.dtype) -> None:
+        info = torch.finfo(dtype)
+        for size in (info.max, info.tiny):
+            y = lp_normalize(torch.full((2, 64), size, dtype=dtype), p, eps=0.0)
+            expected = 1.0 if math.isinf(p) else 64 ** (-1 / p)
+            assert torch.allclose(y.double(), torch.full((2, 64), expected, dtype=torch.float64), rtol=1e-2)
+
+    def test_a_vector_within_eps_becomes_zero_without_gradient(self, p: float) -> None:
+        x = torch.stack([torch.zeros(8), torch.full((8,), 1e-14), torch.ones(8)])
+        y, dx = value_and_gradient(lambda x: lp_normalize(x, p), x, torch.randn(3, 8))
+        assert not y[:2].any()
+        assert not dx[:2].any()
+        assert y[2].all()
+
+    def test_single_zeros_give_no_nan(self, p: float) -> None:
+        x = torch.randn(8, 16)
+        x[:, ::3] = 0
+        y, dx = value_and_gradient(lambda x: lp_normalize(x, p), x, torch.randn(8, 16))
+        assert y.isfinite().all()
+        assert dx.isfinite().all()
+
+    def test_nan_stays_visible(self, p: float) -> None:
+        x = torch.ones(2, 16)
+        x[0, 5] = math.nan
+        y = lp_normalize(x, p)
+        assert y[0].isnan().any()
+        assert y[1].isfinite().all()
+
+
+@pytest.mark.parametrize("p", [0.5, 0, -1, math.nan, "2", None, True, -math.inf, 1j])
+def test_a_p_that_is_no_norm_is_refused(p: object) -> None:
+    with pytest.raises(ValueError, match="p must be a number from 1 to infinity"):
+        lp_normalize(torch.ones(3), p)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tensor", [torch.ones(3, dtype=torch.long), torch.ones(3, dtype=torch.complex64)])
+def test_only_real_numbers_are_normalised(tensor: Tensor) -> None:
+    with pytest.raises(TypeError, match="real floating-point"):
+        lp_normalize(tensor)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (2, 0, 5, 4)])
+def test_empty_tensors_pass_through(shape: tuple[int, ...], route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_route(monkeypatch, route)
+    assert lp_normalize(torch.ones(shape)).shape == shape
+
+
+def test_torchs_defaults_do_not_matter() -> None:
+    x = torch.randn(4, 64, requires_grad=True)
+    expected = lp_normalize(x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            found = lp_normalize(x)
+            torch.autograd.backward(found, torch.ones_like(expected, device="cpu"))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)
+    assert x.grad is not None
+    assert x.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, math.inf], ids=p_name)
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.transpose(1, 2),
+        lambda x: x.transpose(2, 3),
+        lambda x: x[:, ::2, :, 1::3],
+        lambda x: x[0, 0],
+        lambda x: x[0, 0, 0],
+        lambda x: x.unflatten(0, (1, 2, 1)),
+        lambda x: x[:1].expand(5, -1, -1, -1),
+        lambda x: torch.complex(x, x).conj().imag,  # lazily negated
+    ],
+)
+def test_views_give_what_their_copies_give(view: Callable[[Tensor], Tensor], p: float) -> None:
+    x = view(torch.randn(2, 4, 6, 16))
+    dy = torch.randn(x.shape)
+    y, dx = value_and_gradient(lambda x: lp_normalize(x, p), x, dy)
+    expected, expected_dx = value_and_gradient(lambda x: lp_normalize(x, p), x.contiguous(), dy)
+    assert torch.allclose(y, expected, atol=1e-6)
+    assert torch.allclose(dx, expected_dx, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -2])
+def test_any_dimension_can_be_normalised(dim: int) -> None:
+    x = torch.randn(3, 4, 5)
+    assert torch.allclose(lp_normalize(x, 3.0, dim=dim).norm(p=3, dim=dim), torch.ones(1), atol=1e-5)
+
+
+@needs_kernel
+def test_the_kernel_is_what_a_cpu_uses_without_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+    forward = native.Kernel.forward
+
+    def counted(*arguments: Any) -> tuple[Tensor, Tensor]:
+        nonlocal calls
+        calls += 1
+        return forward(*arguments)
+
+    monkeypatch.setattr(native.Kernel, "forward", counted)
+    lp_normalize(torch.randn(2, 64))
+    lp_normalize(torch.randn(2, 64, requires_grad=True)).sum().backward()
+    assert calls == 2
+
+
+@needs_kernel
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
+    x, dy = torch.randn(2, 8, 16, 128, 64).unbind(0)
+    before = torch.get_num_threads()
+    expected = value_and_gradient(lambda x: lp_normalize(x, 2.5), x, dy)
+    try:
+        torch.set_num_threads(threads)
+        found = value_and_gradient(lambda x: lp_normalize(x, 2.5), x, dy)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+
+
+class TestTransforms:
+    """What the kernel cannot do goes another way by itself, with the same numbers."""
+
+    @pytest.mark.parametrize("p", [1.0, 2.5, 7.3, math.inf], ids=p_name)
+    def test_vmap_and_grad(self, p: float) -> None:
+        x = torch.randn(6, 8)
+        assert torch.allclose(torch.func.vmap(lambda row: lp_normalize(row, p))(x), lp_normalize(x, p), atol=1e-6)
+        gradient = torch.func.grad(lambda x: lp_normalize(x, p).pow(3).sum())(x)
+        _, expected = value_and_gradient(lambda x: lp_normalize(x, p).pow(3).sum(), x, torch.tensor(1.0))
+        assert torch.allclose(gradient, expected, atol=1e-5)
+        per_row = torch.func.vmap(torch.func.grad(lambda row: lp_normalize(row, p).pow(3).sum()))(x)
+        assert torch.allclose(per_row, expected, atol=1e-5)
+
+    def test_forward_mode(self) -> None:
+        x, tangent = torch.randn(2, 4, 8, dtype=torch.float64).unbind(0)
+        found = torch.func.jvp(lambda x: lp_normalize(x, 3.0), (x,), (tangent,))[1]
+        step = 1e-6
+        expected = (lp_normalize(x + step * tangent, 3.0) - lp_normalize(x - step * tangent, 3.0)) / (2 * step)
+        assert torch.allclose(found, expected, atol=1e-8)
+
+    @pytest.mark.parametrize("p", P_VALUES, ids=p_name)
+    def test_compile_traces_one_graph(self, p: float) -> None:
+        torch.compiler.reset()
+        compiled = torch.compile(lambda x: lp_normalize(x, p), fullgraph=True, backend="aot_eager")
+        x, dy = torch.randn(2, 5, 16).unbind(0)
+        y, dx = value_and_gradient(compiled, x, dy)
+        expected, expected_dx = value_and_gradient(lambda x: lp_normalize(x, p), x, dy)
+        assert torch.allclose(y, expected, atol=1e-6)
+        assert torch.allclose(dx, expected_dx, atol=1e-5)
+
+    def test_compile_accepts_one_p_after_another(self) -> None:
+        torch.compiler.reset()
+        compiled = torch.compile(lp_normalize, fullgraph=True, backend="aot_eager")
+        x = torch.randn(5, 16)
+        for p in (2.0, 3.0, 7.3, math.inf):
+            assert torch.allclose(compiled(x, p), lp_normalize(x, p), atol=1e-6)
+
+    @pytest.mark.slow
+    @needs_kernel
+    @pytest.mark.parametrize("p", [1.5, math.inf], ids=p_name)
+    def test_the_real_compiler_agrees(self, p: float) -> None:
+        compiled = torch.compile(lambda x: lp_normalize(x, p), fullgraph=True)
+        x, dy = torch.randn(2, 5, 16).unbind(0)
+        y, dx = value_and_gradient(compiled, x, dy)
+        expected, expected_dx = value_and_gradient(lambda x: lp_normalize(x, p), x, dy)
+        assert torch.allclose(y, expected, atol=1e-6)
+        assert torch.allclose(dx, expected_dx, atol=1e-5)
+
+    @pytest.mark.parametrize("strict", [True, False])
+    def test_export(self, strict: bool) -> None:
+        class Model(torch.nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return lp_normalize(x, 3.0)
+
+        x = torch.randn(4, 8)
+        exported = torch.export.export(Model(), (x,), strict=strict).module()
+        assert torch.allclose(exported(2 * x), lp_normalize(x, 3.0), atol=1e-6)
+
+    def test_tracing(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            traced = torch.jit.trace(lambda x: lp_normalize(x, 3.0), torch.randn(4, 8))
+        x = torch.randn(4, 8)
+        assert torch.allclose(traced(x), lp_normalize(x, 3.0), atol=1e-6)
+
+    def test_autocast_keeps_the_dtype(self) -> None:
+        x = torch.randn(4, 64)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert lp_normalize(x, 3.0).dtype == torch.float32
+            assert lp_normalize(x.bfloat16(), 3.0).dtype == torch.bfloat16
+
+    def test_meta_tensors_have_shapes_only(self) -> None:
+        assert lp_normalize(torch.empty(4, 8, device="meta"), 3.0).shape == (4, 8)
+
+    def test_inference_mode(self) -> None:
+        x = torch.randn(4, 8)
+        with torch.inference_mode():
+            assert torch.equal(lp_normalize(x), lp_normalize(x))
+
+
+class TestBuild:
+    """The kernel is made on the user's machine, where anything can be missing."""
+
+    @pytest.fixture(autouse=True)
+    def _fresh(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        caches = (native._variant, native._compiler, native._cache_folder)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.setattr(native, "_warned", False)
+        for cache in caches:
+            cache.cache_clear()
+        yield
+        for cache in caches:
+            cache.cache_clear()
+
+    @needs_kernel
+    def test_it_is_compiled_once_and_found_again(self, tmp_path: Path) -> None:
+        lp_normalize(torch.randn(2, 64))
+        (library,) = (tmp_path / "qknorm" / "kernels").iterdir()
+        written = library.stat().st_mtime_ns
+        native._variant.cache_clear()
+        lp_normalize(torch.randn(2, 64))
+        assert library.stat().st_mtime_ns == written
+
+    def test_without_a_compiler_it_warns_once_and_gives_the_same_numbers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.delenv("CXX", raising=False)
+        x = torch.randn(2, 64)
+        with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler"):
+            y = lp_normalize(x, 1.5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            lp_normalize(x, 3.0)
+        assert torch.allclose(y.double(), reference.normalize(x, 1.5), atol=1e-6)
+
+    def test_a_compiler_that_fails_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CXX", "false")
+        with pytest.warns(RuntimeWarning, match="false could not compile it"):
+            lp_normalize(torch.randn(2, 64))
+
+    @needs_kernel
+    def test_a_damaged_file_in_the_cache_is_replaced(self, tmp_path: Path) -> None:
+        code = "import torch, qknorm; qknorm.lp_normalize(torch.randn(2, 64))"
+        command = [sys.executable, "-W", "error", "-c", code]  # the loader remembers files, so: new processes
+        subprocess.run(command, check=True)
+        (library,) = (tmp_path / "qknorm" / "kernels").iterdir()
+        whole = library.stat().st_size
+        library.write_bytes(b"\x7fELF")
+        subprocess.run(command, check=True)
+        assert library.stat().st_size == whole
+
+    @needs_kernel
+    def test_a_cache_that_cannot_be_written_is_done_without(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        blocked = tmp_path / "file"
+        blocked.touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+        assert native.kernel_for(torch.randn(2, 64), 2.0) is not None
+
+    def test_it_can_be_switched_off(self) -> None:
+        code = (
+            "import torch, qknorm; from qknorm.attention import native;"
+            "x = torch.randn(2, 64); qknorm.lp_normalize(x); assert native.kernel_for(x, 2.0) is None"
+        )
+        environment = {"QKNORM_NATIVE": "0", "PATH": ""}
+        done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True)
+        assert done.returncode == 0, done.stderr

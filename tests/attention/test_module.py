@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qknorm import (
+    KeyValueCache,
+    LpNorm,
+    QKNormAttention,
+    comparable_scale,
+    henry_scale,
+    parameter_groups,
+    qk_attention,
+)
+
+DIM, HEADS, LENGTH = 32, 4, 10
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"p": 3.0, "per_head_scale": True},
+    {"p": math.inf, "num_kv_heads": 2},
+    {"normalize_value": True},
+    {"qk_norm": "rms", "num_kv_heads": 1},
+    {"qk_norm": "layer"},
+    {"qk_norm": None, "bias": False},
+]
+
+
+def kind_name(kind: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in kind.items()) or "default"
+
+
+all_kinds = pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+
+
+def sequence(length: int = LENGTH) -> Tensor:
+    return torch.randn(3, length, DIM)
+
+
+def split(x: Tensor, heads: int) -> Tensor:
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+@all_kinds
+def test_self_and_cross_attention_have_the_shape_of_the_query(kind: dict[str, Any]) -> None:
+    attention = QKNormAttention(DIM, HEADS, **kind)
+    assert attention(sequence()).shape == (3, LENGTH, DIM)
+    assert attention(sequence(), sequence(17)).shape == (3, LENGTH, DIM)
+
+
+@all_kinds
+def test_every_parameter_gets_a_gradient(kind: dict[str, Any]) -> None:
+    attention = QKNormAttention(DIM, HEADS, **kind)
+    (attention(sequence(), is_causal=True) * sequence()).sum().backward()
+    for name, parameter in attention.named_parameters():
+        if name in ("k_proj.bias", "k_norm.bias") and kind.get("qk_norm", "lp") != "lp":
+            continue  # a constant added to all keys moves all logits alike: its gradient is zero
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_it_is_projections_around_the_function() -> None:
+    attention = QKNormAttention(DIM, HEADS, num_kv_heads=2, p=3.0, per_head_scale=True)
+    x, memory = sequence(), sequence(17)
+    q = split(attention.q_proj(x), HEADS)
+    k, v = split(attention.k_proj(memory), 2), split(attention.v_proj(memory), 2)
+    assert isinstance(attention.q_norm, LpNorm)
+    assert attention.q_norm.scale is not None
+    mixed = qk_attention(q, k, v, attention.q_norm.scale, p=3.0, enable_gqa=True)
+    expected = attention.out_proj(mixed.transpose(1, 2).reshape(3, LENGTH, DIM))
+    assert torch.allclose(attention(x, memory), expected, atol=1e-6)
+
+
+def test_without_normalisation_it_is_torchs_multi_head_attention() -> None:
+    ours = QKNormAttention(DIM, HEADS, qk_norm=None)
+    torchs = nn.MultiheadAttention(DIM, HEADS, batch_first=True)
+    with torch.no_grad():
+        torchs.in_proj_weight.copy_(torch.cat([ours.q_proj.weight, ours.k_proj.weight, ours.v_proj.weight]))
+        torchs.in_proj_bias.copy_(torch.cat([ours.q_proj.bias, ours.k_proj.bias, ours.v_proj.bias]))
+        torchs.out_proj.load_state_dict(ours.out_proj.state_dict())
+    x, memory = sequence(), sequence(17)
+    expected, expected_weights = torchs(x, memory, memory, average_attn_weights=False)
+    assert torch.allclose(ours(x, memory), expected, atol=1e-6)
+    assert torch.allclose(ours.weights(x, memory), expected_weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+def test_the_other_norms_are_torchs_over_each_head(norm: Any) -> None:
+    attention = QKNormAttention(DIM, HEADS, qk_norm=norm)
+    x = sequence()
+    q, k, v = (split(proj(x), HEADS) for proj in (attention.q_proj, attention.k_proj, attention.v_proj))
+    normalise = F.rms_norm if norm == "rms" else F.layer_norm
+    mixed = F.scaled_dot_product_attention(normalise(q, (8,)), normalise(k, (8,)), v)
+    expected = attention.out_proj(mixed.transpose(1, 2).reshape(3, LENGTH, DIM))
+    assert torch.allclose(attention(x), expected, atol=1e-4)
+
+
+@all_kinds
+def test_weights_are_those_of_the_output(kind: dict[str, Any]) -> None:
+    attention = QKNormAttention(DIM, HEADS, **kind)
+    x = sequence()
+    weights = attention.weights(x, is_causal=True)
+    _, values = attention.key_values(x)
+    mixed = weights @ values.repeat_interleave(HEADS // attention.num_kv_heads, 1)
+    expected = attention.out_proj(mixed.transpose(1, 2).reshape(3, LENGTH, DIM))
+    assert torch.allclose(attention(x, is_causal=True), expected, atol=1e-5)
+
+
+def test_normalised_values_change_the_output_and_have_unit_norm() -> None:
+    attention = QKNormAttention(DIM, HEADS, normalize_value=True)
+    _, values = attention.key_values(sequence())
+    assert torch.allclose(values.norm(dim=-1), torch.ones(1), atol=1e-5)
+
+
+class TestCache:
+    @all_kinds
+    @pytest.mark.parametrize("chunks", [[1] * LENGTH, [4, 1, 5], [LENGTH]], ids=str)
+    def test_decoding_in_steps_equals_decoding_at_once(self, kind: dict[str, Any], chunks: list[int]) -> None:
+        attention = QKNormAttention(DIM, HEADS, **kind).eval()
+        x = sequence()
+        cache = KeyValueCache()
+        with torch.no_grad():
+            expected = attention(x, is_causal=True)
+            steps = [attention(part, is_causal=True, cache=cache) for part in x.split(chunks, dim=1)]
+        assert torch.allclose(torch.cat(steps, 1), expected, atol=1e-5)
+        assert cache.length == LENGTH
+
+    @pytest.mark.parametrize("floats", [False, True])
+    def test_a_mask_beside_the_cache_hides_left_padding(self, floats: bool) -> None:
+        attention = QKNormAttention(DIM, HEADS).eval()
+        x = sequence()
+        visible = torch.arange(LENGTH) >= torch.tensor([0, 2, 5])[:, None]
+        mask: Tensor = visible[:, None, None, :]
+        if floats:
+            mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+        cache = KeyValueCache()
+        with torch.no_grad():
+            expected = attention(x, is_causal=True, attn_mask=mask)
+            first = attention(x[:, :6], is_causal=True, attn_mask=mask[..., :6], cache=cache)
+            rest = attention(x[:, 6:], is_causal=True, attn_mask=mask, cache=cache)
+        assert torch.allclose(torch.cat([first, rest], 1), expected, atol=1e-5)
+
+    def test_beams_can_be_reordered(self) -> None:
+        attention = QKNormAttention(DIM, HEADS, p=3.0).eval()
+        x = sequence()
+        rows = torch.tensor([2, 2, 0, 1])
+        cache = KeyValueCache()
+        with torch.no_grad():
+            attention(x[:, :5], is_causal=True, cache=cache)
+            cache.reorder(rows)
+            found = attention(x[rows, 5:], is_causal=True, cache=cache)
+            expected = attention(x, is_causal=True)[rows, 5:]
+        assert torch.allclose(found, expected, atol=1e-5)
+
+    def test_an_empty_cache_can_be_reordered(self) -> None:
+        KeyValueCache().reorder(torch.tensor([0, 0]))
+
+    def test_keys_are_kept_normalised_and_without_g(self) -> None:
+        attention = QKNormAttention(DIM, HEADS, p=3.0, scale_init=50.0).eval()
+        cache = KeyValueCache()
+        with torch.no_grad():
+            attention(sequence(), cache=cache)
+            keys, _ = cache.append(attention.key_values(sequence(1)))
+        assert torch.allclose(keys.norm(p=3, dim=-1), torch.ones(1), atol=1e-5)
+
+    def test_a_precomputed_memory_serves_every_step(self) -> None:
+        attention = QKNormAttention(DIM, HEADS, num_kv_heads=2).eval()
+        x, memory = sequence(), sequence(17)
+        prepared = attention.key_values(memory)
+        steps = [attention(step, prepared) for step in x.split(1, dim=1)]
+        assert torch.allclose(torch.cat(steps, 1), attention(x, memory), atol=1e-5)
+
+    def test_long_queries_do_not_change_a_cached_answer(self) -> None:
+        """The normalisation is not skipped behind the cache: longer inputs give the same attention."""
+        attention = QKNormAttention(DIM, HEADS, bias=False).eval()
+        x = sequence()
+        outputs = []
+        with torch.no_grad():
+            for factor in (1.0, 100.0):
+                attention.q_proj.weight.mul_(factor)
+                attention.k_proj.weight.mul_(factor)
+                cache = KeyValueCache()
+                outputs.append(
+                    torch.cat([attention(step, is_causal=True, cache=cache) for step in x.split(1, dim=1)], 1)
+                )
+        assert torch.allclose(outputs[0], outputs[1], atol=1e-4)
+
+    def test_training_with_a_cache_is_refused(self) -> None:
+        with pytest.raises(RuntimeError, match="for inference"):
+            QKNormAttention(DIM, HEADS)(sequence(), cache=KeyValueCache())
+
+    def test_a_cache_is_not_for_cross_attention(self) -> None:
+        with pytest.raises(ValueError, match="cache is for self-attention"):
+            QKNormAttention(DIM, HEADS)(sequence(), sequence(), cache=KeyValueCache())
+
+
+class TestStart:
+    def test_projections_start_as_in_the_paper(self) -> None:
+        attention = QKNormAttention(512, 8, num_kv_heads=4)
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
+            assert projection.weight.std().item() == pytest.approx(math.sqrt(2 / (5 * 512)), rel=0.02)
+            assert not projection.bias.any()
+
+    @pytest.mark.parametrize("p", [1.0, 2.0, 4.0])
+    def test_g_starts_comparable_to_plain_attention_unless_told(self, p: float) -> None:
+        norm = QKNormAttention(DIM, HEADS, p=p).q_norm
+        assert isinstance(norm, LpNorm)
+        assert norm.scale is not None
+        assert norm.scale.item() == pytest.approx(comparable_scale(p, 8, math.sqrt(8)))
+
+    def test_g_starts_where_it_is_told(self) -> None:
+        attention = QKNormAttention(DIM, HEADS, scale_init=henry_scale(72), per_head_scale=True)
+        assert isinstance(attention.q_norm, LpNorm)
+        assert attention.q_norm.scale is not None
+        assert torch.allclose(attention.q_norm.scale, torch.full((HEADS,), 12.32), atol=0.01)
+
+    def test_parameters_have_readable_names(self) -> None:
+        names = [name for name, _ in QKNormAttention(DIM, HEADS, bias=False).named_parameters()]
+        assert names == ["q_proj.weight", "k_proj.weight", "v_proj.weight", "out_proj.weight", "q_norm.scale"]
+
+    @all_kinds
+    def test_weights_travel(self, kind: dict[str, Any]) -> None:
+        attention = QKNormAttention(DIM, HEADS, **kind)
+        other = QKNormAttention(DIM, HEADS, **kind)
+        other.load_state_dict(attention.state_dict())
+        x = sequence()
+        assert torch.equal(other(x), attention(x))
+        assert torch.equal(copy.deepcopy(attention)(x), attention(x))
+
+
+def test_dropout_acts_in_training_only() -> None:
+    attention = QKNormAttention(DIM, HEADS, dropout=0.5)
+    x = sequence()
+    assert not torch.equal(attention(x), attention(x))
+    attention.eval()
+    assert torch.equal(attention(x), attention(x))
+
+
+def test_padding_has_no_influence() -> None:
+    attention = QKNormAttention(DIM, HEADS)
+    x, memory = sequence(), sequence(17)
+    visible = torch.arange(17) < torch.tensor([17, 9, 3])[:, None]
+    found = attention(x, memory, attn_mask=visible[:, None, None, :])
+    for i, length in enumerate([17, 9, 3]):
+        assert torch.allclose(found[i : i + 1], attention(x[i : i + 1], memory[i : i + 1, :length]), atol=1e-5)
+
+
+@all_kinds
+def test_it_compiles_to_one_graph(kind: dict[str, Any]) -> None:
+    torch.compiler.reset()
+    attention = QKNormAttention(DIM, HEADS, **kind)
+    x = sequence()
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(x, is_causal=True), attention(x, is_causal=True), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_real_compiler_trains_it() -> None:
+    torch.compiler.reset()
+    attention = QKNormAttention(DIM, HEADS, p=3.0)
+    twin = copy.deepcopy(attention)
+    x = sequence()
+    torch.compile(attention, fullgraph=True)(x, is_causal=True).pow(2).sum().backward()
+    twin(x, is_causal=True).pow(2).sum().backward()
+    for (name, parameter), other in zip(attention.named_parameters(), twin.parameters(), strict=True):
+        assert parameter.grad is not None
+        assert other.grad is not None
+        assert torch.allclose(parameter.grad, other.grad, atol=1e-4), name
+
+
+def test_it_exports() -> None:
+    attention = QKNormAttention(DIM, HEADS, p=3.0).eval()
+    exported = torch.export.export(attention, (sequence(),)).module()
+    x = sequence()
+    assert torch.allclose(exported(x), attention(x), atol=1e-5)
+
+
+def test_it_learns_to_look_up() -> None:
+    """Associative recall: the output must be the value that stands beside the queried key."""
+    attention = QKNormAttention(DIM, HEADS, p=3.0)
+    optimizer = torch.optim.AdamW(parameter_groups(attention, 0.01), lr=1e-2)
+    losses = []
+    for _ in range(300):
+        keys = F.one_hot(torch.stack([torch.randperm(8) for _ in range(16)]), 8).float()
+        values = torch.randn(16, 8, 24)
+        asked = torch.randint(8, (16, 4))
+        pick = asked[..., None]
+        memory = torch.cat([keys, values], -1)
+        query = torch.cat([keys.gather(1, pick.expand(-1, -1, 8)), torch.zeros(16, 4, 24)], -1)
+        loss = (attention(query, memory)[..., 8:] - values.gather(1, pick.expand(-1, -1, 24))).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[0] > 0.8
+    assert losses[-1] < 0.1
+
+
+class TestParameterGroups:
+    def test_only_matrices_outside_norms_decay(self) -> None:
+        model = nn.ModuleDict(
+            {
+                "attention": QKNormAttention(DIM, HEADS, per_head_scale=True),
+                "ff": nn.Linear(DIM, DIM),
+                "final_norm": nn.LayerNorm([2, DIM]),  # a norm whose weight is a matrix
+            }
+        )
+        decayed, undecayed = parameter_groups(model, 0.1)
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        assert decayed["weight_decay"] == 0.1
+        assert undecayed["weight_decay"] == 0.0
+        assert {names[id(parameter)] for parameter in decayed["params"]} == {
+            "attention.q_proj.weight",
+            "attention.k_proj.weight",
+            "attention.v_proj.weight",
+            "attention.out_proj.weight",
+            "ff.weight",
+        }
+        assert len(decayed["params"]) + len(undecayed["params"]) == len(names)
+
+    def test_frozen_parameters_are_left_out(self) -> None:
+        attention = QKNormAttention(DIM, HEADS)
+        assert isinstance(attention.q_norm, LpNorm)
+        attention.q_norm.requires_grad_(False)
+        groups = parameter_groups(attention, 0.1)
+        assert not any(parameter is attention.q_norm.scale for group in groups for parameter in group["params"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_heads": 5}, r"embed_dim \(32\) must be a multiple of num_heads \(5\)"),
+        ({"num_heads": 0}, "must be a multiple of num_heads"),
+        ({"num_kv_heads": 3}, r"num_heads \(4\) must be a multiple of num_kv_heads \(3\)"),
+        ({"qk_norm": "l2"}, 'must be "lp", "rms", "layer" or None'),
+        ({"p": 0.5}, "p must be a number from 1"),
+        ({"dropout": 1.0}, "dropout must be"),
+        ({"qk_norm": "rms", "per_head_scale": True}, 'belong to qk_norm="lp"'),
+        ({"qk_norm": None, "scale_init": 3.0}, 'belong to qk_norm="lp"'),
+    ],
+)
+def test_impossible_settings_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        QKNormAttention(**{"embed_dim": DIM, "num_heads": HEADS, **arguments})
+
+
+def test_a_query_of_the_wrong_width_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"query must be \(batch, length, 32\), not \(3, 10, 16\)"):
+        QKNormAttention(DIM, HEADS)(torch.randn(3, 10, 16))

@@ -1,0 +1,71 @@
+"""The command `qknorm` as a user meets it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import qknorm
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "qknorm", *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+def test_version(tmp_path: Path) -> None:
+    done = run("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"qknorm {qknorm.__version__}\n")
+
+
+def test_help_names_the_commands(tmp_path: Path) -> None:
+    done = run("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "quickstart" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["quikstart"], ["quickstart", "--oops"], ["quickstart", "extra"]], ids=str)
+def test_a_wrong_call_gets_one_sentence_and_exit_code_2(arguments: list[str], tmp_path: Path) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert re.fullmatch(r"qknorm: [^\n]+\n", done.stderr)
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    quiet = run("quickstart", "--out", "taken", cwd=tmp_path)
+    assert (quiet.returncode, quiet.stderr) == (2, "qknorm: taken is a file; --out needs a folder\n")
+    loud = run("quickstart", "--out", "taken", "--debug", cwd=tmp_path)
+    assert "Traceback" in loud.stderr
+
+
+def test_quickstart_shows_saturation_and_draws_it(tmp_path: Path) -> None:
+    done = run("quickstart", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("│")[2:6] for line in done.stdout.splitlines() if re.search(r"× \d", line)]
+    listening = [[float(cell) for cell in row] for row in rows]
+    first, last = listening[0], listening[-1]
+    assert last[0] < 0.5 * first[0], "plain attention should have narrowed"
+    assert last[1:] == first[1:], "normalised attention should not have changed"
+    picture = (tmp_path / "quickstart" / "attention.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 10_000
+
+
+def test_the_library_needs_torch_alone() -> None:
+    """`import qknorm` brings in none of the toolkit's packages."""
+    code = "import sys, qknorm; print({'typer', 'rich', 'matplotlib', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_without_the_toolkit_the_command_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ImportError('not installed')")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import qknorm.cli"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "qknorm: the command needs the toolkit; install it with: pip install 'qknorm[toolkit]'\n"
