@@ -32,7 +32,8 @@ def qk_attention(
     query: (..., heads, queries, head_dim); key, value: (..., heads, keys, head_dim), or fewer heads with
     `enable_gqa`. scale: g, of shape () or (heads,), or a number. attn_mask: True where a query may attend, or floats
     that are added; broadcast to (..., heads, queries, keys). is_causal: query i sees keys 0 … i, also beside a mask.
-    A query that may attend to nothing returns zeros. Memory grows linearly with length, except on a CPU with dropout.
+    A query that may attend to nothing returns zeros. Memory grows linearly with length, except with dropout on a CPU,
+    and except for the mask itself where one is combined with is_causal.
     """
     query, key = _normalized(query, key, scale, p)
     return attend(query, key, value, 1.0, attn_mask, is_causal, dropout_p, enable_gqa)
@@ -92,6 +93,8 @@ def attention_weights(
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         logits = logits.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
+        if not attn_mask.is_floating_point():
+            raise TypeError(f"attn_mask must be boolean or floating-point, not {attn_mask.dtype}")
         logits = logits + attn_mask
     attends_to_nothing = (logits == -math.inf).all(-1, keepdim=True)
     return logits.masked_fill(attends_to_nothing, 0).softmax(-1).masked_fill(attends_to_nothing, 0).to(query.dtype)
@@ -108,15 +111,10 @@ def _normalized(query: Tensor, key: Tensor, scale: Tensor | float, p: float) -> 
         )
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"query and key differ in head_dim: {query.shape[-1]} and {key.shape[-1]}")
-    return scaled_lp_normalize(query, _checked_scale(scale, query), p), scaled_lp_normalize(key, None, p)
-
-
-def _checked_scale(scale: Tensor | float, query: Tensor) -> Tensor:
     if not isinstance(scale, Tensor):
-        return torch.tensor(float(scale), device=query.device)
-    if scale.dim() == 0 or scale.shape == (query.shape[-3],):
-        return scale
-    raise ValueError(f"scale must have shape () or ({query.shape[-3]},), one per head, not {tuple(scale.shape)}")
+        wide = torch.promote_types(query.dtype, torch.float32)
+        scale = torch.tensor(float(scale), device=query.device, dtype=wide)
+    return scaled_lp_normalize(query, scale, p), scaled_lp_normalize(key, None, p)
 
 
 def with_causal(attn_mask: Tensor | None, queries: int, keys: int, device: torch.device, past: int = 0) -> Tensor:

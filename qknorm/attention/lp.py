@@ -1,4 +1,4 @@
-"""Lp normalisation: x / ‖x‖_p for any p from 1 to infinity, safe for every finite input.
+"""Lp normalisation: x / ‖x‖_p for any p from 1 to infinity, safe from the smallest to the largest numbers.
 
 Three routes give the same numbers:
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from torch.autograd import forward_ad
 from qknorm.attention import native
 
 _DEFAULT_EPS = 1e-12
+# From here on the norm is the largest entry to within float32's rounding, and powers would lose all precision.
+_AS_GOOD_AS_INFINITE = 1e6
 
 
 def lp_normalize(x: Tensor, p: float = 2.0, dim: int = -1, eps: float = _DEFAULT_EPS) -> Tensor:
@@ -40,22 +43,35 @@ def lp_normalize(x: Tensor, p: float = 2.0, dim: int = -1, eps: float = _DEFAULT
 
 def checked_p(p: float) -> float:
     """p as a float, or a ValueError that says what it must be."""
-    if isinstance(p, bool) or not isinstance(p, (int, float)) or not p >= 1:
-        raise ValueError(f"p must be a number from 1 to infinity (math.inf), not {p!r}: below 1 there is no norm")
-    return float(p)
+    if isinstance(p, bool) or not isinstance(p, (int, float, numbers.Real)) or not p >= 1:
+        raise ValueError(f"p must be a number from 1 to infinity (math.inf), not {p!r}")
+    return math.inf if p > _AS_GOOD_AS_INFINITE else float(p)
 
 
 def scaled_lp_normalize(x: Tensor, scale: Tensor | None, p: float, eps: float = _DEFAULT_EPS) -> Tensor:
     """scale · x / ‖x‖_p over the last dimension; a scale of shape (heads,) belongs to dimension −3 of x."""
+    if scale is not None:
+        _check_scale(scale, x)
     if x.shape[-1] == 0:
         return x.clone()
-    if _needs_plain_operations(x):
+    if _needs_plain_operations(x) or (scale is not None and _needs_plain_operations(scale)):
         return _formula(x, scale, p, eps)
     with_gradient = torch.is_grad_enabled() and (x.requires_grad or (scale is not None and scale.requires_grad))
     if with_gradient:
         y: Tensor = _ScaledLpNormalize.apply(x, scale, p, eps)
         return y
     return _forward(x, scale, p, eps)[0]
+
+
+def _check_scale(scale: Tensor, x: Tensor) -> None:
+    heads = x.shape[-3] if x.dim() >= 3 else None
+    if scale.dim() and (scale.dim() > 1 or scale.shape[0] != heads):
+        shapes = "()" if heads is None else f"() or ({heads},), one per head"
+        raise ValueError(f"scale must have shape {shapes}, not {tuple(scale.shape)}")
+    if not scale.is_floating_point():
+        raise TypeError(f"scale must hold real floating-point numbers, not {scale.dtype}")
+    if scale.device != x.device and (scale.dim() or scale.device.type != "cpu"):
+        raise ValueError(f"scale is on {scale.device}, but what it scales is on {x.device}")
 
 
 def _needs_plain_operations(x: Tensor) -> bool:
@@ -82,12 +98,15 @@ class _ScaledLpNormalize(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, norms = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: the gradient itself must be differentiable
+            # Views, so that the derivative stops at x and at scale even where one was made from the other.
+            x, scale = x.view_as(x), None if scale is None else scale.view_as(scale)
             inputs = [tensor for tensor in (x, scale) if tensor is not None and tensor.requires_grad]
             y = _formula(x, scale, ctx.p, ctx.eps)
             found = iter(torch.autograd.grad(y, inputs, dy, create_graph=True))
             return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
-        if ctx.kernel is None:
-            dx, dots = _backward_operations(x, scale, norms, dy, ctx.p, ctx.eps)
+        batched = torch._C._functorch.is_legacy_batchedtensor(dy) or _needs_plain_operations(dy)
+        if ctx.kernel is None or batched:
+            dx, dots = _backward_operations(x, scale, norms.view(x.shape[:-1]), dy, ctx.p, ctx.eps)
         else:
             dx, dots = ctx.kernel.backward(x, norms, dy, scale, ctx.p, _floor(torch.float32, ctx.eps))
         d_scale = None
@@ -141,7 +160,8 @@ def _unit_and_norm(x: Tensor, p: float, eps: float) -> tuple[Tensor, Tensor]:
     largest = magnitude.detach().amax(-1, keepdim=True)
     empty = largest < tiny
     largest = torch.where(empty, 1.0, largest)
-    total = _power(magnitude / largest, p).sum(-1, keepdim=True)
+    # The square is taken of x itself: |x| has no second derivative at 0, where x² has one.
+    total = _power((x if p == 2 else magnitude) / largest, p).sum(-1, keepdim=True)
     ratio = torch.where(empty, 1.0, total) ** (1 / p)
     norm = torch.where(empty, 0.0, largest * ratio)
     return torch.where(norm <= floor, 0.0, x / largest / ratio), norm

@@ -45,8 +45,8 @@ class KeyValues(NamedTuple):
 class KeyValueCache:
     """The keys and values of the tokens decoded so far, for inference.
 
-    A key is normalised once, when it enters, and g stays with the queries. The room doubles when it is full, so that
-    n steps copy O(n) entries.
+    One belongs to one attention layer. A key is normalised once, when it enters, and g stays with the queries. The
+    room doubles when it is full, so that n steps copy O(n) entries.
     """
 
     def __init__(self) -> None:
@@ -57,6 +57,13 @@ class KeyValueCache:
         """Add the new positions and return all there are."""
         if torch.is_grad_enabled() and (new.keys.requires_grad or new.values.requires_grad):
             raise RuntimeError("a KeyValueCache is for inference: use it inside torch.no_grad() or inference_mode()")
+        if self._room is not None:
+            held, given = (tensor.shape[:2] + tensor.shape[3:] for tensor in (self._room.keys, new.keys))
+            if held != given:
+                raise ValueError(
+                    f"the cache holds (batch, heads, head_dim) {tuple(held)}, not {tuple(given)}; each attention layer "
+                    "needs a cache of its own, and reorder(rows) changes the batch"
+                )
         end = self.length + new.keys.shape[-2]
         if self._room is None or end > self._room.keys.shape[-2]:
             self._grow(new, end)
@@ -69,7 +76,7 @@ class KeyValueCache:
     def reorder(self, rows: Tensor) -> None:
         """Let entry i of the batch continue what entry rows[i] was; rows may repeat or leave out entries (beams)."""
         if self._room is not None:
-            self._room = KeyValues(*(tensor.index_select(0, rows) for tensor in self._filled()))
+            self._room = KeyValues(*(tensor.index_select(0, rows) for tensor in self._room))
 
     def _filled(self) -> KeyValues:
         assert self._room is not None
@@ -121,8 +128,10 @@ class QKNormAttention(nn.Module):
             raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
         if qk_norm not in ("lp", "rms", "layer", None):
             raise ValueError(f'qk_norm must be "lp", "rms", "layer" or None, not {qk_norm!r}')
-        if qk_norm != "lp" and (scale_init is not None or per_head_scale or normalize_value):
-            raise ValueError('scale_init, per_head_scale and normalize_value belong to qk_norm="lp"')
+        if qk_norm != "lp" and (p != 2.0 or scale_init is not None or per_head_scale or normalize_value):
+            raise ValueError('p, scale_init, per_head_scale and normalize_value belong to qk_norm="lp"')
+        if scale_init is not None and not math.isfinite(scale_init):
+            raise ValueError(f"scale_init must be a finite number, not {scale_init!r}")
         p = checked_p(p)
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
         self.head_dim = embed_dim // num_heads
@@ -242,12 +251,12 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     """Two optimiser groups: matrices with weight decay, everything else without.
 
     Decay would pull g, the norms' weights and the biases towards zero; they are told by having fewer than two
-    dimensions or by standing in a module whose name ends in "norm". Frozen parameters are left out.
+    dimensions or by belonging to a module whose own name ends in "norm". Frozen parameters are left out.
     """
     decayed: list[nn.Parameter] = []
     undecayed: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            in_norm = any(part.endswith("norm") for part in name.split(".")[:-1])
+            in_norm = name.rpartition(".")[0].endswith("norm")
             (undecayed if in_norm or parameter.dim() < 2 else decayed).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0}]

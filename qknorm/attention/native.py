@@ -56,7 +56,7 @@ class Kernel:
     def forward(self, x: Tensor, scale: Tensor | None, p: float, floor: float) -> tuple[Tensor, Tensor]:
         """scale · x / ‖x‖_p, and the norms as (batch, heads, length)."""
         x4 = _four_dimensional(x)
-        y = torch.empty_like(x4)
+        y = _empty_like(x4)
         norms = x4.new_empty(x4.shape[:3], dtype=torch.float32)
         g = _ONE if scale is None else scale.detach().float().contiguous()
         layout = _layout(x4.shape, g.dim(), x4.stride(), y.stride())
@@ -70,7 +70,7 @@ class Kernel:
     ) -> tuple[Tensor, Tensor]:
         """The gradient of x, and x̂ · dy of each row as (batch, heads, length)."""
         x4, dy4 = _four_dimensional(x), _four_dimensional(dy)
-        dx, dots = torch.empty_like(x4), torch.empty_like(norms)
+        dx, dots = _empty_like(x4), torch.empty_like(norms)
         g = _ONE if scale is None else scale.detach().float().contiguous()
         layout = _layout(x4.shape, g.dim(), x4.stride(), dy4.stride(), dx.stride())
         self._backward(
@@ -96,6 +96,12 @@ def _four_dimensional(x: Tensor) -> Tensor:
     if x.dim() != 4:
         x = x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
     return x.resolve_neg() if x.stride(3) == 1 else x.contiguous()
+
+
+def _empty_like(x: Tensor) -> Tensor:
+    """A tensor in the layout of x, with contiguous rows even where x is a view that overlaps itself."""
+    y = torch.empty_like(x)
+    return y if y.stride(3) == 1 else torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -150,14 +156,15 @@ def _build(definitions: tuple[str, ...]) -> Path:
     """Compile one variant unless the cache has it. The file appears whole or not at all."""
     compiler, identity = _compiler()
     source = _SOURCE.read_bytes()
-    key = hashlib.sha256(repr((source, _FLAGS, _FLAG_CHOICES, definitions, identity)).encode()).hexdigest()[:20]
-    target = _cache_folder() / f"lp-{key}.so"
-    if target.exists():
-        return target
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch:
-        built = Path(scratch) / target.name
-        for choice in _FLAG_CHOICES:
-            command = [compiler, *_FLAGS, *choice, *definitions, str(_SOURCE), "-o", str(built)]
+    for choice in _FLAG_CHOICES:
+        flags = (*_FLAGS, *choice, *definitions)
+        key = hashlib.sha256(repr((source, flags, identity)).encode()).hexdigest()[:20]
+        target = _cache_folder() / f"lp-{key}.so"
+        if target.exists():
+            return target
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch:
+            built = Path(scratch) / target.name
+            command = [compiler, *flags, str(_SOURCE), "-o", str(built)]
             result = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_SECONDS)
             if result.returncode == 0:
                 built.replace(target)
@@ -168,12 +175,18 @@ def _build(definitions: tuple[str, ...]) -> Path:
 
 @functools.cache
 def _cache_folder() -> Path:
-    """$XDG_CACHE_HOME/qknorm/kernels, or a folder for this process alone where that cannot be written."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qknorm" / "kernels"
+    """$XDG_CACHE_HOME/qknorm/kernels, or a folder for this process alone where that cannot be used.
+
+    What lies there is run, so it must be a folder that this user owns and nobody else can write to.
+    """
     try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qknorm" / "kernels"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
+        status = folder.stat()
+        if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
+            raise PermissionError(f"{folder} can be written by others")
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         folder = Path(tempfile.mkdtemp(prefix="qknorm-kernels-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

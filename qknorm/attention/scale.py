@@ -27,13 +27,13 @@ def comparable_scale(p: float, head_dim: int, scale_at_2: float) -> float:
 
     For Gaussian queries and keys the spread of q̂·k̂ grows with p: at head_dim 64 it is three times as large at p = 3
     as at p = 2. α_p = α₂ · d^(2/p−1) · m_p^(2/p), with m_p = E|z|^p, takes that away. It rests on ‖z‖_p being near
-    (d · m_p)^(1/p), which holds while p is small against log d; for p = ∞ the expected maximum stands in.
+    (d · m_p)^(1/p), a bound that is close while p is small against log d. Beyond p = 4 the smallest such bound up to p
+    is taken, since a norm falls with p; for p = ∞ the expected maximum.
     """
     p = checked_p(p)
     if head_dim < 1:
         raise ValueError(f"head_dim must be at least 1, not {head_dim!r}")
-    squared_norm = _expected_maximum(head_dim) ** 2 if math.isinf(p) else (head_dim * _absolute_moment(p)) ** (2 / p)
-    return scale_at_2 * squared_norm / head_dim
+    return scale_at_2 * _typical_norm(p, head_dim) ** 2 / head_dim
 
 
 def percentile_length(lengths: Iterable[float], percentile: float = 97.5) -> float:
@@ -49,9 +49,18 @@ def percentile_length(lengths: Iterable[float], percentile: float = 97.5) -> flo
     return float(ordered[below] + (ordered[above] - ordered[below]) * (position - below))
 
 
-def _absolute_moment(p: float) -> float:
-    """m_p = E|z|^p of a standard Gaussian z."""
-    return math.exp(p / 2 * math.log(2) + math.lgamma((p + 1) / 2)) / math.sqrt(math.pi)
+def _typical_norm(p: float, dim: int) -> float:
+    """About ‖z‖_p of a vector of standard Gaussians."""
+    if math.isinf(p):
+        return _expected_maximum(dim)
+    exponents = [p] if p <= 4 else [4 + step / 4 for step in range(int(4 * min(p - 4, 60)) + 1)]
+    return min(_norm_bound(exponent, dim) for exponent in exponents)
+
+
+def _norm_bound(p: float, dim: int) -> float:
+    """(d · m_p)^(1/p), with m_p = E|z|^p = 2^(p/2) Γ((p+1)/2) / √π, by logarithms since m_p is soon too large."""
+    log_moment = p / 2 * math.log(2) + math.lgamma((p + 1) / 2) - math.log(math.pi) / 2
+    return math.exp((math.log(dim) + log_moment) / p)
 
 
 def _expected_maximum(count: int) -> float:

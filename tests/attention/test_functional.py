@@ -78,7 +78,20 @@ def test_gradcheck_of_the_whole(p: float) -> None:
     assert torch.autograd.gradcheck(lambda q, k, v, g: qk_attention(q, k, v, g, p=p, is_causal=True), (*tensors, g))
 
 
+@pytest.mark.parametrize("p", [2.0, 3.0], ids=p_name)
+def test_second_derivatives_of_the_whole_with_torchs_plain_kernel(p: float) -> None:
+    tensors = [torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    g = torch.tensor([2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    with sdpa_kernel(SDPBackend.MATH):
+        assert torch.autograd.gradgradcheck(lambda q, k, v, g: qk_attention(q, k, v, g, p=p), (*tensors, g))
+
+
 class TestScale:
+    def test_a_python_number_keeps_its_precision(self) -> None:
+        q, k, v = inputs(9, HEADS, torch.float64)
+        exact = qk_attention(q, k, v, torch.tensor(12.3, dtype=torch.float64))
+        assert torch.equal(qk_attention(q, k, v, 12.3), exact)
+
     def test_a_number_and_both_shapes_agree(self) -> None:
         q, k, v = inputs(9, HEADS)
         expected = qk_attention(q, k, v, 3.0)
@@ -328,6 +341,14 @@ class TestBadInput:
     def test_two_dimensions_are_too_few(self) -> None:
         with pytest.raises(ValueError, match=r"heads, length, head_dim"):
             qk_attention(torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4), 5.0)
+
+    def test_masks_are_boolean_or_added(self) -> None:
+        q, k, v = inputs(9, HEADS)
+        mask = torch.ones(9, 9, dtype=torch.long)
+        with pytest.raises(TypeError, match="boolean or floating-point"):
+            qk_attention_weights(q, k, 5.0, attn_mask=mask)
+        with pytest.raises(RuntimeError, match="attn_mask"):
+            qk_attention(q, k, v, 5.0, attn_mask=mask)
 
     def test_integers_are_refused(self) -> None:
         tensor = torch.ones(1, 1, 2, 4, dtype=torch.long)

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from qknorm import lp_normalize
+from qknorm import LpNorm, lp_normalize
 from qknorm.attention import lp, native
 from tests.attention import reference
 from tests.attention.reference import DTYPES, P_VALUES, p_name
@@ -26,7 +26,9 @@ ROUTES = ("kernel", "operations", "formula")
 
 
 def kernel_is_built() -> bool:
-    return native.kernel_for(torch.zeros(1, 4), 2.0) is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return native.kernel_for(torch.zeros(1, 4), 2.0) is not None
 
 
 needs_kernel = pytest.mark.skipif(not kernel_is_built(), reason="no C++ compiler: the kernel cannot be built")
@@ -77,6 +79,63 @@ def test_the_gradient_passes_gradcheck(p: float) -> None:
 def test_it_can_be_differentiated_twice(p: float) -> None:
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda x: lp_normalize(x, p), x)
+
+
+@pytest.mark.parametrize("p", [2.0, 3.0, 4.0], ids=p_name)
+def test_the_second_derivative_is_right_at_exact_zeros(p: float) -> None:
+    x = torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64)
+    found = torch.autograd.functional.hessian(lambda x: (lp_normalize(x, p) * torch.arange(3.0)).sum(), x)
+    step = 1e-5 * torch.eye(3, dtype=torch.float64)
+
+    def gradient(x: Tensor) -> Tensor:
+        return value_and_gradient(lambda x: lp_normalize(x, p), x, torch.arange(3.0, dtype=torch.float64))[1]
+
+    expected = torch.stack([(gradient(x + row) - gradient(x - row)) / 2e-5 for row in step])
+    assert torch.allclose(found, expected, atol=1e-4)
+
+
+def test_create_graph_changes_no_gradient_even_if_g_was_made_from_x() -> None:
+    def gradient(create_graph: bool) -> Tensor:
+        x = torch.randn(3, 8, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        y = lp.scaled_lp_normalize(x, (x * x).mean(), 2.0)
+        return torch.autograd.grad((y**3).sum(), x, create_graph=create_graph)[0]
+
+    assert torch.allclose(gradient(True), gradient(False), atol=1e-5)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("per_head", [False, True])
+def test_a_scale_multiplies_and_learns(
+    route: str, dtype: torch.dtype, per_head: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_route(monkeypatch, route)
+    x = torch.randn(2, 3, 5, 16, dtype=torch.float64).to(dtype).requires_grad_()
+    g = (torch.tensor([2.0, 0.0, -3.0]) if per_head else torch.tensor(2.5)).requires_grad_()
+    dy = torch.randn_like(x)
+    y = lp.scaled_lp_normalize(x, g, 3.0)
+    found = torch.autograd.grad(y, (x, g), dy)
+    wide_x, wide_g = (tensor.detach().double().requires_grad_() for tensor in (x, g))
+    expected_y = wide_g.reshape(-1, 1, 1) * reference.normalize(wide_x, 3.0)
+    expected = torch.autograd.grad(expected_y, (wide_x, wide_g), dy.double())
+    for one, other in zip((y, *found), (expected_y, *expected), strict=True):
+        assert torch.allclose(one.double(), other, rtol=TOLERANCE[dtype], atol=2 * max(TOLERANCE[dtype], 1e-6))
+
+
+@pytest.mark.parametrize("shape", [(4,), (8, 1, 1), (1,)])
+def test_a_scale_that_does_not_fit_is_refused_before_memory_is_read(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"scale must have shape \(\) or \(8,\)"):
+        LpNorm(2.0, torch.ones(shape))(torch.randn(2, 8, 5, 16))
+
+
+def test_a_scale_that_lies_elsewhere_or_is_no_number_is_refused() -> None:
+    x = torch.randn(1, 2, 3, 8)
+    with pytest.raises(ValueError, match="scale is on meta"):
+        lp.scaled_lp_normalize(x, torch.tensor(5.0, device="meta"), 2.0)
+    with pytest.raises(TypeError, match="real floating-point"):
+        lp.scaled_lp_normalize(x, torch.tensor(5.0 + 1j), 2.0)
+    with pytest.raises(ValueError, match=r"scale must have shape \(\), not \(2,\)"):
+        lp.scaled_lp_normalize(torch.randn(2, 16), torch.ones(2), 2.0)
 
 
 def test_the_second_derivative_exists_where_the_kernel_did_the_first_pass() -> None:
@@ -191,6 +250,18 @@ def test_a_p_that_is_no_norm_is_refused(p: object) -> None:
         lp_normalize(torch.ones(3), p)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("p", [np.int64(3), np.float32(3), 3])
+def test_any_kind_of_number_will_do_for_p(p: Any) -> None:
+    x = torch.randn(4, 8)
+    assert torch.equal(lp_normalize(x, p), lp_normalize(x, 3.0))
+
+
+def test_an_enormous_p_is_infinity() -> None:
+    x = torch.randn(4, 8)
+    for p in (1e10, 1e300):
+        assert torch.equal(lp_normalize(x, p), lp_normalize(x, math.inf))
+
+
 @pytest.mark.parametrize("tensor", [torch.ones(3, dtype=torch.long), torch.ones(3, dtype=torch.complex64)])
 def test_only_real_numbers_are_normalised(tensor: Tensor) -> None:
     with pytest.raises(TypeError, match="real floating-point"):
@@ -231,6 +302,8 @@ def test_torchs_defaults_do_not_matter() -> None:
         lambda x: x.unflatten(0, (1, 2, 1)),
         lambda x: x[:1].expand(5, -1, -1, -1),
         lambda x: torch.complex(x, x).conj().imag,  # lazily negated
+        lambda x: x.unfold(-1, 8, 1)[:, :, 0],  # windows that overlap each other
+        lambda x: x[0, 0, 0].unfold(0, 8, 1),
     ],
 )
 def test_views_give_what_their_copies_give(view: Callable[[Tensor], Tensor], p: float) -> None:
@@ -356,7 +429,14 @@ class TestTransforms:
     def test_inference_mode(self) -> None:
         x = torch.randn(4, 8)
         with torch.inference_mode():
-            assert torch.equal(lp_normalize(x), lp_normalize(x))
+            found = lp_normalize(x)
+        assert torch.equal(found, lp_normalize(x.requires_grad_()))
+
+    def test_batched_backward(self) -> None:
+        x = torch.randn(8, requires_grad=True)
+        jacobian = torch.autograd.functional.jacobian(lp_normalize, x, vectorize=True)
+        rows = [torch.autograd.grad(lp_normalize(x), x, row)[0] for row in torch.eye(8)]
+        assert torch.allclose(jacobian, torch.stack(rows), atol=1e-6)
 
 
 class TestBuild:
@@ -417,6 +497,22 @@ class TestBuild:
         blocked.touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
         assert native.kernel_for(torch.randn(2, 64), 2.0) is not None
+
+    @needs_kernel
+    def test_a_cache_that_others_can_write_to_is_not_trusted(self, tmp_path: Path) -> None:
+        folder = tmp_path / "qknorm" / "kernels"
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)
+        assert native.kernel_for(torch.randn(2, 64), 2.0) is not None
+        assert list(folder.iterdir()) == []
+
+    def test_a_user_without_a_home_can_still_normalise(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_home() -> Path:
+            raise RuntimeError("Could not determine home directory.")
+
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr(Path, "home", no_home)
+        assert lp_normalize(torch.ones(2, 64)).isfinite().all()
 
     def test_it_can_be_switched_off(self) -> None:
         code = (

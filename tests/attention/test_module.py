@@ -113,9 +113,11 @@ def test_weights_are_those_of_the_output(kind: dict[str, Any]) -> None:
 
 
 def test_normalised_values_change_the_output_and_have_unit_norm() -> None:
-    attention = QKNormAttention(DIM, HEADS, normalize_value=True)
-    _, values = attention.key_values(sequence())
-    assert torch.allclose(values.norm(dim=-1), torch.ones(1), atol=1e-5)
+    attention, plain = QKNormAttention(DIM, HEADS, normalize_value=True), QKNormAttention(DIM, HEADS)
+    plain.load_state_dict(attention.state_dict())
+    x = sequence()
+    assert torch.allclose(attention.key_values(x).values.norm(dim=-1), torch.ones(1), atol=1e-5)
+    assert not torch.allclose(attention(x), plain(x), atol=1e-2)
 
 
 class TestCache:
@@ -194,6 +196,27 @@ class TestCache:
     def test_training_with_a_cache_is_refused(self) -> None:
         with pytest.raises(RuntimeError, match="for inference"):
             QKNormAttention(DIM, HEADS)(sequence(), cache=KeyValueCache())
+
+    @pytest.mark.parametrize("length", [5, 16])
+    @pytest.mark.parametrize(("first", "then"), [(4, 1), (1, 4)])
+    def test_another_batch_size_is_refused_and_not_broadcast(self, first: int, then: int, length: int) -> None:
+        attention = QKNormAttention(DIM, HEADS).eval()
+        cache = KeyValueCache()
+        with torch.no_grad():
+            attention(torch.randn(first, length, DIM), cache=cache)
+            with pytest.raises(ValueError, match=r"the cache holds .* reorder\(rows\) changes the batch"):
+                attention(torch.randn(then, 1, DIM), cache=cache)
+
+    def test_reordering_keeps_the_room(self) -> None:
+        attention = QKNormAttention(DIM, HEADS).eval()
+        cache = KeyValueCache()
+        with torch.no_grad():
+            attention(sequence(3), cache=cache)
+            cache.reorder(torch.tensor([0, 1, 2]))
+            assert cache._room is not None
+            before = cache._room.keys.data_ptr()
+            attention(sequence(1), cache=cache)
+        assert cache._room.keys.data_ptr() == before
 
     def test_a_cache_is_not_for_cross_attention(self) -> None:
         with pytest.raises(ValueError, match="cache is for self-attention"):
@@ -324,6 +347,12 @@ class TestParameterGroups:
         }
         assert len(decayed["params"]) + len(undecayed["params"]) == len(names)
 
+    def test_a_sublayer_that_is_only_named_after_a_norm_decays(self) -> None:
+        model = nn.ModuleDict({"prenorm": nn.Sequential(nn.LayerNorm(DIM), nn.Linear(DIM, DIM))})
+        decayed, undecayed = parameter_groups(model, 0.1)
+        assert [tuple(parameter.shape) for parameter in decayed["params"]] == [(DIM, DIM)]
+        assert len(undecayed["params"]) == 3
+
     def test_frozen_parameters_are_left_out(self) -> None:
         attention = QKNormAttention(DIM, HEADS)
         assert isinstance(attention.q_norm, LpNorm)
@@ -343,6 +372,8 @@ class TestParameterGroups:
         ({"dropout": 1.0}, "dropout must be"),
         ({"qk_norm": "rms", "per_head_scale": True}, 'belong to qk_norm="lp"'),
         ({"qk_norm": None, "scale_init": 3.0}, 'belong to qk_norm="lp"'),
+        ({"qk_norm": "layer", "p": 3.0}, 'belong to qk_norm="lp"'),
+        ({"scale_init": math.nan}, "scale_init must be a finite number"),
     ],
 )
 def test_impossible_settings_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -29,6 +29,12 @@ def test_comparable_scales_make_gaussian_attention_equally_hot(p: float) -> None
     assert logits.std().item() == pytest.approx(1.0, rel=0.12 if p == math.inf else 0.05)
 
 
+def test_comparable_scales_fall_with_p_and_stay_near_the_limit() -> None:
+    starts = [comparable_scale(p, 64, 8.0) for p in (1.0, 2.0, 4.0, 8.0, 20.0, 300.0, 1e5, math.inf)]
+    assert starts == sorted(starts, reverse=True)
+    assert starts[-2] < 1.5 * starts[-1]
+
+
 def test_comparable_scale_at_2_is_the_given_one() -> None:
     assert comparable_scale(2.0, 64, 12.32) == pytest.approx(12.32)
     with pytest.raises(ValueError, match="p must be"):
