@@ -17,6 +17,7 @@ except ImportError:
     sys.exit(2)
 
 import qknorm
+from qknorm.commands.data import app as data_app
 from qknorm.errors import InputError
 
 app = typer.Typer(
@@ -24,8 +25,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(data_app, name="data")
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 

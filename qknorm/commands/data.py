@@ -1,0 +1,145 @@
+"""`qknorm data`: get a corpus, check one's own, import a translation memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from qknorm.errors import InputError
+
+Item = TypeVar("Item")
+
+app = typer.Typer(help="Get a corpus, check your own, or import a translation memory.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_corpora() -> None:
+    """The corpora that can be had by name."""
+    from qknorm.data import corpora
+
+    table = Table("name", "languages", "pairs", "what it is", box=None)
+    for info in corpora.known():
+        languages = " → ".join(info.languages) if info.languages else "–"
+        table.add_row(info.name, languages, f"{info.size:,}", info.description)
+    console = Console()
+    console.print(table)
+    console.print("\nGet one with: qknorm data get NAME. A smaller training set: NAME:20k.")
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="A name from `qknorm data list`, also with a size: tatoeba-en-es:20k.")],
+    from_folder: Annotated[
+        Path | None, typer.Option("--from", help="Take it from this folder instead of the network.")
+    ] = None,
+) -> None:
+    """Make a corpus ready in the cache folder, and say where it is."""
+    from qknorm.data import corpora
+
+    corpus = corpora.get(name, from_folder=from_folder)
+    console = Console(highlight=False)
+    counts = ", ".join(f"{split} {count:,}" for split, count in corpus.counts.items())
+    console.print(f"{corpus.info.name}: {counts}")
+    console.print(f"Licence: {corpus.info.licence}\nCite: {corpus.info.citation}")
+    console.print(f"Folder: {corpus.path}", soft_wrap=True)
+
+
+@app.command()
+def check(
+    source: Annotated[Path, typer.Argument(help="Text file, one sentence a line; gzip is fine.")],
+    target: Annotated[Path, typer.Argument(help="Its translation, line by line.")],
+    out: Annotated[Path, typer.Option(help="Folder for the cleaned files, dropped.tsv and lengths.png.")] = Path(
+        "checked"
+    ),
+    dev: Annotated[
+        tuple[Path, Path] | None, typer.Option(help="Dev set, source and target: kept out of training.")
+    ] = None,
+    test: Annotated[
+        tuple[Path, Path] | None, typer.Option(help="Test set, source and target: kept out of training.")
+    ] = None,
+    max_characters: Annotated[int, typer.Option(help="Drop a pair with a longer side.")] = 2000,
+    max_ratio: Annotated[float, typer.Option(help="Drop a pair whose one side is this many times longer.")] = 6.0,
+    keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Do not drop repeated pairs.")] = False,
+    keep_copies: Annotated[bool, typer.Option("--keep-copies", help="Do not drop source equal to target.")] = False,
+    nfc: Annotated[bool, typer.Option("--nfc", help="Normalise Unicode to NFC.")] = False,
+) -> None:
+    """See what is in two aligned files, and clean them. Every dropped line is listed with its reason."""
+    from qknorm.data.cleaning import Report, Rules, clean, draw_lengths
+    from qknorm.data.importers import read_aligned
+    from qknorm.data.textfiles import replacing
+
+    if source.name == target.name:
+        raise InputError(f"source and target are both called {source.name}; give them different names")
+    rules = Rules(
+        max_characters=max_characters,
+        max_ratio=max_ratio,
+        duplicates=not keep_duplicates,
+        copies=not keep_copies,
+        nfc=nfc,
+    )
+    held_out = (pair for files in (dev, test) if files for pair in read_aligned(*files))
+    if next(read_aligned(source, target), None) is None:
+        raise InputError(f"{source} and {target} are empty")
+    report = Report()
+    names = tuple(path.name.removesuffix(".gz") for path in (source, target))
+    pairs = _with_progress(read_aligned(source, target), source)
+    with replacing(out / names[0]) as source_file, replacing(out / names[1]) as target_file:
+        for pair in clean(pairs, rules, out / "dropped.tsv", held_out, report):
+            source_file.write(pair.source.encode() + b"\n")
+            target_file.write(pair.target.encode() + b"\n")
+    draw_lengths(report, (names[0], names[1]), out / "lengths.png")
+
+    console = Console(highlight=False)
+    table = Table("", "pairs", box=None)
+    table.add_row("read", f"{report.read:,}")
+    for reason, count in report.dropped.most_common():
+        table.add_row(f"dropped: {reason}", f"{count:,}")
+    table.add_row("kept", f"{report.kept:,}")
+    console.print(table)
+    console.print(f"{out}: {names[0]}, {names[1]}, dropped.tsv, lengths.png", soft_wrap=True)
+
+
+@app.command("import")
+def import_memory(
+    file: Annotated[Path, typer.Argument(help="TSV, JSONL, TMX, PO or MO, by its ending; gzip is fine.")],
+    source: Annotated[str, typer.Option(help="Language code of the source, such as en.")],
+    target: Annotated[str, typer.Option(help="Language code of the target, such as gl.")],
+    out: Annotated[Path, typer.Option(help="Where to: OUT.en and OUT.gl are written.")] = Path("imported"),
+) -> None:
+    """Turn a translation memory into two aligned text files."""
+    from qknorm.data.importers import read_memory
+    from qknorm.data.textfiles import replacing
+
+    if source == target:
+        raise InputError(f"source and target are both {source}; two languages are needed")
+    paths = [out.with_name(f"{out.name}.{language}") for language in (source, target)]
+    count = 0
+    with replacing(paths[0]) as source_file, replacing(paths[1]) as target_file:
+        for pair in read_memory(file, source, target):
+            source_file.write(pair.source.encode() + b"\n")
+            target_file.write(pair.target.encode() + b"\n")
+            count += 1
+        if not count:
+            raise InputError(f"{file} holds no translated entry")
+    print(f"{count:,} pairs: {paths[0]}, {paths[1]}")
+
+
+def _with_progress(items: Iterator[Item], file: Path) -> Iterator[Item]:
+    """The items, with a bar if there is a terminal; the number of lines of `file` is the number of items."""
+    from qknorm.data.textfiles import open_bytes
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield from items
+        return
+    with open_bytes(file) as binary:
+        total = sum(block.count(b"\n") for block in iter(lambda: binary.read(2**20), b""))
+    columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield from progress.track(items, total=total)

@@ -1,0 +1,1 @@
+"""From the files people have to batches a model can learn from."""

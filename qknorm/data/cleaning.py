@@ -1,0 +1,149 @@
+"""What is dropped from a corpus and why, line by line.
+
+Nothing disappears silently: every dropped pair is written to dropped.tsv with its number and its reason. The corpus
+streams through; of each pair only an 8-byte fingerprint is remembered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qknorm.data.importers import Pair
+from qknorm.data.textfiles import replacing
+
+_SHOWN_CHARACTERS = 200  # of a dropped line, in dropped.tsv
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a pair is dropped. A rule that is None or False does not apply."""
+
+    max_characters: int | None = 2000
+    """The longer side of a pair; a sentence of 2,000 characters is usually a paragraph that nobody split."""
+    max_ratio: float | None = 6.0
+    """Longer side over shorter side, in characters, unless both are short (up to 20 characters)."""
+    control_characters: bool = True
+    """Characters of category Cc other than the tab, NUL among them."""
+    duplicates: bool = True
+    """A pair that stood earlier in the corpus."""
+    copies: bool = True
+    """Source equal to target, unless there is no letter in it."""
+    held_out: bool = True
+    """A training pair that also stands in the dev or test set."""
+    nfc: bool = False
+    """Not a reason to drop: normalise to NFC before all else."""
+
+
+@dataclass
+class Report:
+    """Counts of one pass over a corpus."""
+
+    read: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    source_lengths: Counter[int] = field(default_factory=Counter)
+    """Kept pairs by number of words on the source side."""
+    target_lengths: Counter[int] = field(default_factory=Counter)
+
+
+def fingerprint(pair: Pair) -> int:
+    """64 bits that are the same on every machine; two of 5 million pairs agree by chance once in a million corpora."""
+    digest = hashlib.blake2b(f"{pair.source}\n{pair.target}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def clean(
+    pairs: Iterable[Pair], rules: Rules, dropped: Path, held_out: Iterable[Pair] = (), report: Report | None = None
+) -> Iterator[Pair]:
+    """The pairs that pass; the others go to the file `dropped`, which appears when the stream has ended."""
+    report = Report() if report is None else report
+    held_out_fingerprints = {fingerprint(_normalized(pair, rules)) for pair in held_out} if rules.held_out else set()
+    seen: set[int] = set()
+    with replacing(dropped) as file:
+        file.write(b"line\treason\tsource\ttarget\n")
+        for number, pair in enumerate(pairs, start=1):
+            pair = _normalized(pair, rules)
+            report.read += 1
+            reason = _reason_to_drop(pair, rules) or _reason_by_memory(pair, rules, seen, held_out_fingerprints)
+            if reason:
+                report.dropped[reason] += 1
+                file.write(_row(number, reason, pair).encode())
+                continue
+            report.kept += 1
+            report.source_lengths[len(pair.source.split())] += 1
+            report.target_lengths[len(pair.target.split())] += 1
+            yield pair
+
+
+def _normalized(pair: Pair, rules: Rules) -> Pair:
+    return Pair(*(unicodedata.normalize("NFC", side) for side in pair)) if rules.nfc else pair
+
+
+def _reason_to_drop(pair: Pair, rules: Rules) -> str | None:
+    """The first rule that the pair breaks by itself."""
+    source, target = pair
+    if not source.strip() or not target.strip():
+        both = not source.strip() and not target.strip()
+        return "both sides blank" if both else "source blank" if not source.strip() else "target blank"
+    longer, shorter = max(len(source), len(target)), min(len(source), len(target))
+    if rules.max_characters is not None and longer > rules.max_characters:
+        return "too long"
+    if rules.control_characters and any(_is_control(character) for character in source + target):
+        return "control character"
+    if rules.max_ratio is not None and longer > 20 and longer > rules.max_ratio * shorter:
+        return "lengths too different"
+    if rules.copies and source == target and any(map(str.isalpha, source)):
+        return "source equals target"
+    return None
+
+
+def _reason_by_memory(pair: Pair, rules: Rules, seen: set[int], held_out: set[int]) -> str | None:
+    """The first rule that the pair breaks by what stood before it or stands elsewhere."""
+    if not (rules.duplicates or held_out):
+        return None
+    mark = fingerprint(pair)
+    if mark in held_out:
+        return "also in dev or test"
+    if rules.duplicates:
+        if mark in seen:
+            return "duplicate"
+        seen.add(mark)
+    return None
+
+
+def _is_control(character: str) -> bool:
+    return (character < " " and character != "\t") or "\x7f" <= character <= "\x9f"
+
+
+def _row(number: int, reason: str, pair: Pair) -> str:
+    shown = (side[:_SHOWN_CHARACTERS].replace("\t", " ").replace("\r", " ") for side in pair)
+    return "\t".join((str(number), reason, *shown)) + "\n"
+
+
+def draw_lengths(report: Report, names: tuple[str, str], path: Path) -> None:
+    """A histogram of sentence lengths in words, both languages in one picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    longest = max([*report.source_lengths, *report.target_lengths, 1])
+    bins = range(0, longest + 2, max(1, longest // 60))
+    for lengths, name, colour in zip(
+        (report.source_lengths, report.target_lengths), names, ("#0072b2", "#d55e00"), strict=True
+    ):
+        axis.hist(list(lengths), bins=bins, weights=list(lengths.values()), histtype="step", color=colour, label=name)
+    axis.set_xlabel("words in a sentence")
+    axis.set_ylabel("sentences")
+    axis.set_title(f"{report.kept:,} pairs kept of {report.read:,}", fontsize=10)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=150, format="png")
+    plt.close(figure)

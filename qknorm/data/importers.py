@@ -1,0 +1,193 @@
+"""The translation memories that people have, as one stream of sentence pairs.
+
+Two aligned text files, TSV, JSONL, TMX 1.4, gettext PO and MO; each may be gzipped. A pair is two lines: line feeds
+and tabs inside a segment become spaces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree.ElementTree import Element, ParseError
+
+import polib
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import iterparse
+
+from qknorm.data.textfiles import open_bytes, read_lines
+from qknorm.errors import InputError
+
+FORMATS = ("tsv", "jsonl", "tmx", "po", "mo")
+
+
+class Pair(NamedTuple):
+    """One sentence in two languages."""
+
+    source: str
+    target: str
+
+
+def read_aligned(source: Path, target: Path) -> Iterator[Pair]:
+    """Two text files, line by line. Unequal numbers of lines are an error that shows where the files seem to part."""
+    sources, targets = read_lines(source), read_lines(target)
+    while True:
+        one, other = next(sources, None), next(targets, None)
+        if one is None and other is None:
+            return
+        if one is None or other is None:
+            raise InputError(_where_they_part(source, target))
+        yield Pair(one, other)
+
+
+def read_memory(path: Path, source_language: str, target_language: str) -> Iterator[Pair]:
+    """One file that holds both languages; its format is told by its name."""
+    suffix = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    if suffix == "tsv":
+        return _read_tsv(path)
+    if suffix == "jsonl":
+        return _read_jsonl(path, source_language, target_language)
+    if suffix == "tmx":
+        return _read_tmx(path, source_language, target_language)
+    if suffix in ("po", "mo"):
+        return _read_gettext(path, suffix)
+    raise InputError(f"{path}: the format cannot be told by its name; known endings: {', '.join(FORMATS)}")
+
+
+def _one_line(segment: str) -> str:
+    return " ".join(re.split(r"[\r\n\t]+", segment)).strip()
+
+
+def _read_tsv(path: Path) -> Iterator[Pair]:
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) < 2:
+            raise InputError(f"{path}, line {number}: there is no tab, so no second language")
+        yield Pair(fields[0], fields[1])
+
+
+def _read_jsonl(path: Path, source_language: str, target_language: str) -> Iterator[Pair]:
+    """Objects with the two language codes as keys, at the top or below "translation"."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
+        texts = record.get("translation", record) if isinstance(record, dict) else {}
+        if not isinstance(texts, dict):
+            texts = {}
+        for language in (source_language, target_language):
+            if not isinstance(texts.get(language), str):
+                raise InputError(f'{path}, line {number}: there is no text under the key "{language}"')
+        yield Pair(_one_line(texts[source_language]), _one_line(texts[target_language]))
+
+
+def _read_tmx(path: Path, source_language: str, target_language: str) -> Iterator[Pair]:
+    """Translation units that have both languages. External entities and entity bombs are refused by the parser."""
+    seen: Counter[str] = Counter()
+    pairs = 0
+    with open_bytes(path) as file:
+        try:
+            body = Element("body")
+            for event, element in iterparse(file, events=("start", "end"), forbid_dtd=False):
+                if event == "start" and element.tag == "body":
+                    body = element
+                if event != "end" or element.tag != "tu":
+                    continue
+                segments = dict(_segments(element))
+                seen.update(segments.keys())
+                found = [_pick(segments, language) for language in (source_language, target_language)]
+                body.clear()  # or memory would grow with the file
+                if found[0] is not None and found[1] is not None:
+                    pairs += 1
+                    yield Pair(found[0], found[1])
+        except ParseError as error:
+            raise InputError(f"{path}: not well-formed XML ({error})") from None
+        except DefusedXmlException as error:
+            raise InputError(f"{path}: refused, since it defines an XML entity ({type(error).__name__})") from None
+    if not pairs:
+        languages = ", ".join(sorted(seen)) or "none"
+        raise InputError(
+            f"{path}: no unit has both {source_language} and {target_language}; its languages are: {languages}"
+        )
+
+
+def _segments(unit: Element) -> Iterator[tuple[str, str]]:
+    for variant in unit.iter("tuv"):
+        language = variant.get("{http://www.w3.org/XML/1998/namespace}lang") or variant.get("lang") or ""
+        segment = variant.find("seg")
+        if segment is not None:
+            yield language.lower(), _one_line("".join(segment.itertext()))
+
+
+def _pick(segments: dict[str, str], language: str) -> str | None:
+    """The segment of a language; `en` also finds `en-GB`."""
+    language = language.lower()
+    if language in segments:
+        return segments[language]
+    return next((text for code, text in segments.items() if code.replace("_", "-").startswith(language + "-")), None)
+
+
+def _read_gettext(path: Path, suffix: str) -> Iterator[Pair]:
+    """Translated entries; fuzzy and obsolete ones are left out. A plural gives its singular and its first plural."""
+    with tempfile.NamedTemporaryFile(suffix="." + suffix) as unpacked:  # polib reads files by name
+        with open_bytes(path) as file:
+            unpacked.write(file.read())
+        unpacked.flush()
+        try:
+            catalogue = polib.pofile(unpacked.name) if suffix == "po" else polib.mofile(unpacked.name)
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            reason = str(error).replace(unpacked.name, path.name).strip() or "unreadable"
+            raise InputError(f"{path}: not a gettext {suffix.upper()} file: {reason}") from None
+    for entry in catalogue:
+        if entry.obsolete or (isinstance(entry, polib.POEntry) and entry.fuzzy):
+            continue
+        if entry.msgid_plural:
+            forms = [text for _, text in sorted(entry.msgstr_plural.items())]
+            originals = [entry.msgid, *[entry.msgid_plural] * (len(forms) - 1)][:2]
+            pairs = list(zip(originals, forms, strict=False))
+        else:
+            pairs = [(entry.msgid, entry.msgstr)]
+        for original, translation in pairs:
+            if translation:
+                yield Pair(_one_line(original), _one_line(translation))
+
+
+def _where_they_part(source: Path, target: Path) -> str:
+    """One sentence: the two counts, and the line after which one file seems to have lost or gained lines.
+
+    Before that line, line i belongs to line i; after it, to line i + (difference). The break is where the two
+    hypotheses together cost least; the cost of a pairing is how unlike the lengths are and whether numbers differ.
+    """
+    sources, targets = list(read_lines(source)), list(read_lines(target))
+    shift = len(targets) - len(sources)
+    counts = f"{source} has {len(sources)} lines and {target} has {len(targets)}"
+    if not sources or not targets:
+        return f"{counts}; they must have the same number"
+    shorter, longer = (sources, targets) if shift > 0 else (targets, sources)
+    straight = [_unlikeness(shorter[i], longer[i]) for i in range(len(shorter))]
+    shifted = [_unlikeness(shorter[i], longer[i + abs(shift)]) for i in range(len(shorter))]
+    cost = best = sum(shifted)
+    place = 0
+    for i in range(len(shorter)):
+        cost += straight[i] - shifted[i]
+        if cost < best:
+            best, place = cost, i + 1
+    lacking = source if shift > 0 else target
+    example = shorter[place][:60] if place < len(shorter) else "its end"
+    return (
+        f"{counts}; they must have the same number: {lacking} seems to lack {abs(shift)} "
+        f"before its line {place + 1} (“{example}”)"
+    )
+
+
+def _unlikeness(one: str, other: str) -> float:
+    longer, shorter = max(len(one), len(other)) + 5, min(len(one), len(other)) + 5
+    numbers_differ = sorted(re.findall(r"\d+", one)) != sorted(re.findall(r"\d+", other))
+    return (longer / shorter - 1) + (2.0 if numbers_differ else 0.0)

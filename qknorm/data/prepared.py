@@ -1,0 +1,172 @@
+"""A corpus made ready for training once: cleaned, its vocabulary learned, encoded, and kept under a key of its content.
+
+The folder of a prepared corpus:
+
+    corpus.json  dropped.tsv  tokenizer.json  train.source  train.target  train.safetensors
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+import qknorm
+from qknorm.attention.scale import percentile_length
+from qknorm.data.batches import Encoded, FixedPairs
+from qknorm.data.cleaning import Report, Rules, clean
+from qknorm.data.importers import Pair, read_aligned
+from qknorm.data.subwords import EOS, UNK, Scheme, Subwords
+from qknorm.data.textfiles import open_bytes, read_lines, replacing
+from qknorm.errors import InputError
+
+# Learning a vocabulary from several corpora, each counts by (its number of sentences) to this power.
+_TEXT_SMOOTHING = 0.5
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """Where the sentences of one language pair lie. Dev and test are read only to keep them out of training."""
+
+    source: Path
+    target: Path
+    held_out: tuple[tuple[Path, Path], ...] = ()
+
+
+@dataclass(frozen=True)
+class PreparedPair:
+    """One language pair, ready for batches."""
+
+    sources: list[str]
+    targets: list[str]
+    encoded: FixedPairs
+    report: dict[str, Any]
+    """What was read, kept and dropped, as in corpus.json."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One vocabulary, and the pairs that share it."""
+
+    subwords: Subwords
+    pairs: list[PreparedPair]
+    folder: Path
+
+    def target_pieces(self) -> torch.Tensor:
+        """(pieces,), True for those that occur in a target sentence, and for UNK and EOS: the mask of the logits."""
+        used = torch.zeros(len(self.subwords), dtype=torch.bool)
+        used[[UNK, EOS]] = True
+        for pair in self.pairs:
+            used[torch.from_numpy(np.unique(pair.encoded.target.numbers).astype(np.int64))] = True
+        return used
+
+    def length(self, percentile: float = 97.5) -> float:
+        """L of `henry_scale`: a percentile of the sequence lengths in pieces, source and target together."""
+        sides = [side.lengths for pair in self.pairs for side in (pair.encoded.source, pair.encoded.target)]
+        return percentile_length(np.concatenate(sides).tolist(), percentile)
+
+
+def prepare(pairs: Sequence[PairFiles], merges: int, scheme: Scheme, rules: Rules, cache: Path) -> Prepared:
+    """Clean, learn the joint vocabulary, encode; or find what the same files and settings gave before."""
+    folder = cache / "prepared" / _key(pairs, merges, scheme, rules)
+    if not (folder / "corpus.json").exists():
+        _make(folder, pairs, merges, scheme, rules)
+    return _load(folder, len(pairs))
+
+
+def _key(pairs: Sequence[PairFiles], *settings: object) -> str:
+    digest = hashlib.sha256(repr((qknorm.__version__, settings)).encode())
+    for pair in pairs:
+        digest.update(b"pair")
+        for path in (pair.source, pair.target, *(path for files in pair.held_out for path in files)):
+            with open_bytes(path) as file:
+                digest.update(b"file")
+                while part := file.read(2**20):
+                    digest.update(part)
+    return digest.hexdigest()[:24]
+
+
+def _make(folder: Path, pairs: Sequence[PairFiles], merges: int, scheme: Scheme, rules: Rules) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
+    try:
+        cleaned = [_clean_pair(files, rules, _place(scratch, number)) for number, files in enumerate(pairs)]
+        subwords = Subwords.learn(_text_for_vocabulary([kept for kept, _ in cleaned]), merges, scheme)
+        subwords.save(scratch / "tokenizer.json")
+        for number, (kept, _) in enumerate(cleaned):
+            _write_pair(kept, subwords, _place(scratch, number))
+        with replacing(scratch / "corpus.json") as file:
+            about = {"pieces": len(subwords), "rules": asdict(rules), "pairs": [report for _, report in cleaned]}
+            file.write(json.dumps(about, indent=1, ensure_ascii=False).encode())
+        if folder.exists():  # somebody else was faster, or left it incomplete
+            shutil.rmtree(folder)
+        scratch.replace(folder)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def _place(folder: Path, number: int) -> Path:
+    """The folder of a pair: that of the corpus itself for the first, a numbered one below it for others."""
+    place = folder if number == 0 else folder / f"pair-{number + 1}"
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def _clean_pair(files: PairFiles, rules: Rules, place: Path) -> tuple[list[Pair], dict[str, Any]]:
+    report = Report()
+    held_out: Iterable[Pair] = (pair for two in files.held_out for pair in read_aligned(*two))
+    kept = list(clean(read_aligned(files.source, files.target), rules, place / "dropped.tsv", held_out, report))
+    if not report.read:
+        raise InputError(f"{files.source} and {files.target} are empty; there is nothing to learn from")
+    if not kept:
+        most = report.dropped.most_common(1)[0][0]
+        raise InputError(f"no pair of {files.source} and {files.target} is left after cleaning; most were: {most}")
+    return kept, {"read": report.read, "kept": report.kept, "dropped": dict(report.dropped)}
+
+
+def _text_for_vocabulary(corpora: Sequence[Sequence[Pair]]) -> Iterator[str]:
+    """Both sides of every corpus; a smaller corpus is repeated until it counts by its size to the power 0.5."""
+    largest = max(map(len, corpora))
+    for corpus in corpora:
+        wanted = round(largest * (len(corpus) / largest) ** _TEXT_SMOOTHING)
+        for row in range(max(wanted, len(corpus))):
+            yield from corpus[row % len(corpus)]
+
+
+def _write_pair(kept: Sequence[Pair], subwords: Subwords, place: Path) -> None:
+    arrays: dict[str, NDArray[Any]] = {}
+    for side, lines in (("source", [pair.source for pair in kept]), ("target", [pair.target for pair in kept])):
+        encoded = Encoded.from_lists(subwords.encode(lines))
+        arrays[f"{side}.numbers"], arrays[f"{side}.offsets"] = encoded.numbers, encoded.offsets
+        with replacing(place / f"train.{side}") as file:
+            file.writelines(line.encode() + b"\n" for line in lines)
+    save_file(arrays, place / "train.safetensors")
+
+
+def _load(folder: Path, count: int) -> Prepared:
+    about = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+    pairs = []
+    for number in range(count):
+        place = folder if number == 0 else folder / f"pair-{number + 1}"
+        try:
+            arrays = load_file(place / "train.safetensors")
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{place} is damaged ({error}); delete the folder and start again") from None
+        source, target = (
+            Encoded(arrays[f"{side}.numbers"], arrays[f"{side}.offsets"]) for side in ("source", "target")
+        )
+        lines = [list(read_lines(place / f"train.{side}")) for side in ("source", "target")]
+        pairs.append(PreparedPair(lines[0], lines[1], FixedPairs(source, target), about["pairs"][number]))
+    return Prepared(Subwords.load(folder / "tokenizer.json"), pairs, folder)

@@ -1,0 +1,201 @@
+"""One joint BPE vocabulary for both languages.
+
+Two schemes. `words`, for text that is already tokenised: pieces end in `</w>` where a word ends, the classic scheme
+of the papers. `raw`, for text as people write it: a space is part of the piece that follows it, and a character that
+was never seen is spelled in bytes, so that decode(encode(line)) == line for every Unicode line.
+
+Learning and plain encoding are done by the `tokenizers` library. BPE-dropout is done here: the library's cannot be
+seeded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from qknorm.data.textfiles import replacing
+from qknorm.errors import InputError
+
+Scheme = Literal["words", "raw"]
+
+PAD, UNK, BOS, EOS = range(4)
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+
+_WORD_END = "</w>"
+_SPACE = "▁"
+_BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+# The sign that stands for a space may occur in a text, so it is written with an escape, and so is the escape itself.
+_ESCAPE = "\ue000"
+_ESCAPES = {_ESCAPE: _ESCAPE + "0", _SPACE: _ESCAPE + "1"}
+# Stand-ins for "this character at the end of a word", from a private area of Unicode.
+_FIRST_STAND_IN = 0xF0000
+
+
+class Subwords:
+    """Text to piece numbers and back. Made by `learn` or `load`."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        model = json.loads(tokenizer.to_str())["model"]
+        self.scheme: Scheme = "words" if model["end_of_word_suffix"] else "raw"
+        self._numbers: dict[str, int] = model["vocab"]
+        self.pieces: list[str] = sorted(self._numbers, key=self._numbers.__getitem__)
+        self._ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+
+    @classmethod
+    def learn(cls, lines: Iterable[str], merges: int, scheme: Scheme) -> Subwords:
+        """Learn at most this many merges from the lines of both languages.
+
+        The result depends on the lines alone: the alphabet is sorted, and ties are broken by it.
+        """
+        words = [_as_raw(line) if scheme == "raw" else line for line in lines]
+        return cls(_build(*_learn_merges(words, merges, scheme), scheme))
+
+    @classmethod
+    def load(cls, path: Path) -> Subwords:
+        """What `save` wrote."""
+        try:
+            return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise InputError(f"{path} does not exist; a run folder holds its vocabulary there") from None
+        except Exception as error:  # the library raises bare Exception
+            raise InputError(f"{path} is damaged or no vocabulary of this program: {error}") from None
+
+    def save(self, path: Path) -> None:
+        """One JSON file that the `tokenizers` library can read too."""
+        with replacing(path) as file:
+            file.write(self._tokenizer.to_str(pretty=True).encode())
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """The pieces of each line, without BOS and EOS."""
+        texts = [_as_raw(line) for line in lines] if self.scheme == "raw" else list(lines)
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+    def encode_with_dropout(self, line: str, dropout: float, rng: random.Random) -> list[int]:
+        """BPE-dropout (Provilkov et al. 2020): each merge is skipped with probability `dropout`, each time anew."""
+        return [number for symbols in self._words(line) for number in self._number(self._merge(symbols, dropout, rng))]
+
+    def decode(self, numbers: Sequence[int]) -> str:
+        """The text of some pieces. PAD, BOS and EOS vanish; UNK is shown as ⁇."""
+        visible = [number for number in numbers if number not in (PAD, BOS, EOS)]
+        pieces = ["⁇" + (_WORD_END if self.scheme == "words" else "") if n == UNK else self.pieces[n] for n in visible]
+        if self.scheme == "words":
+            return "".join(pieces).replace(_WORD_END, " ").removesuffix(" ")
+        text: str = self._tokenizer.decoder.decode(pieces)
+        return _from_raw(text)
+
+    def _words(self, line: str) -> Iterator[list[str]]:
+        """The characters of each word, the last one marked, or the first one a space."""
+        if self.scheme == "words":
+            for word in line.split(" "):
+                if word:
+                    yield [*word[:-1], word[-1] + _WORD_END]
+        else:
+            for word in _as_raw(line).replace(" ", " " + _SPACE).split(" ")[1:]:
+                yield list(word)
+
+    def _merge(self, symbols: list[str], dropout: float, rng: random.Random) -> list[str]:
+        while len(symbols) > 1:
+            candidates = [
+                (self._ranks[pair], place)
+                for place, pair in enumerate(itertools.pairwise(symbols))
+                if pair in self._ranks and rng.random() >= dropout
+            ]
+            if not candidates:
+                break
+            _, place = min(candidates)
+            symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
+        return symbols
+
+    def _number(self, symbols: list[str]) -> Iterator[int]:
+        for symbol in symbols:
+            if symbol in self._numbers:
+                yield self._numbers[symbol]
+            elif self.scheme == "words":
+                yield UNK
+            else:
+                yield from (self._numbers[_BYTES[byte]] for byte in symbol.encode())
+
+
+def _as_raw(line: str) -> str:
+    """The line as the raw scheme sees it: the sign for spaces escaped, and a space before the first word."""
+    if _SPACE in line or _ESCAPE in line:
+        line = "".join(_ESCAPES.get(character, character) for character in line)
+    return " " + line
+
+
+def _from_raw(text: str) -> str:
+    text = text.removeprefix(" ")
+    if _ESCAPE in text:
+        for character, escape in reversed(_ESCAPES.items()):
+            text = text.replace(escape, character)
+    return text
+
+
+def _learn_merges(lines: list[str], merges: int, scheme: Scheme) -> tuple[list[str], list[tuple[str, str]]]:
+    """The sorted alphabet, and the merges in order."""
+    if scheme == "words":
+        lines, stand_ins = _mark_word_ends(lines)
+    else:
+        lines, stand_ins = [line.replace(" ", _SPACE) for line in lines], {}
+    alphabet = sorted(set().union(*lines) - {" "})
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = _pre_tokenizer(scheme)
+    # A pair that occurs once teaches nothing.
+    trainer = trainers.BpeTrainer(vocab_size=len(alphabet) + merges, min_frequency=2, show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    learned = json.loads(tokenizer.to_str())["model"]["merges"]
+
+    def spelled(symbol: str) -> str:
+        return "".join(stand_ins.get(character, character) for character in symbol)
+
+    return [spelled(character) for character in alphabet], [(spelled(one), spelled(other)) for one, other in learned]
+
+
+def _mark_word_ends(lines: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Replace the last character of each word by a stand-in, and say what each stand-in means.
+
+    The library has its own mark for word ends, but numbers the marked characters in the order of a hash table, by
+    which it then breaks ties between merges.
+    """
+    last_characters = sorted({word[-1] for line in lines for word in line.split(" ") if word})
+    stand_in = {character: chr(_FIRST_STAND_IN + i) for i, character in enumerate(last_characters)}
+    marked = [" ".join(word[:-1] + stand_in[word[-1]] for word in line.split(" ") if word) for line in lines]
+    return marked, {sign: character + _WORD_END for character, sign in stand_in.items()}
+
+
+def _pre_tokenizer(scheme: Scheme) -> Any:
+    """Only U+0020 separates words; other spaces are characters."""
+    if scheme == "words":
+        return pre_tokenizers.Split(Regex(" +"), "removed")
+    return pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="never")
+
+
+def _build(alphabet: list[str], merges: list[tuple[str, str]], scheme: Scheme) -> Tokenizer:
+    """Numbers for everything: special pieces, bytes (raw only), the alphabet, then pieces in the order of merging."""
+    spelled = dict.fromkeys([*SPECIAL_PIECES, *(_BYTES if scheme == "raw" else ()), *alphabet])
+    spelled.update(dict.fromkeys(one + other for one, other in merges))
+    vocabulary = {piece: number for number, piece in enumerate(spelled)}
+    model = models.BPE(
+        vocab=vocabulary,
+        merges=merges,
+        unk_token=SPECIAL_PIECES[UNK],
+        byte_fallback=scheme == "raw",
+        **({"end_of_word_suffix": _WORD_END} if scheme == "words" else {}),
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = _pre_tokenizer(scheme)
+    if scheme == "words":
+        tokenizer.decoder = decoders.BPEDecoder(_WORD_END)
+    else:
+        tokenizer.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer

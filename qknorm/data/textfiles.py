@@ -1,0 +1,95 @@
+"""Text files as lines, under one contract, and files that appear whole or not at all.
+
+A line ends with LF or CRLF and with nothing else: U+2028, U+0085 and form feeds are characters like any other, since
+tools that split at them shift a whole corpus. Text is UTF-8, with or without a byte-order mark. gzip is recognised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from qknorm.errors import InputError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = "\ufeff"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """The content of a file, unpacked if it is gzip; an InputError if there is nothing to open."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; a text file is needed here")
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist") from None
+    except PermissionError:
+        raise InputError(f"{path} may not be read: permission denied") from None
+    magic = file.read(2)
+    file.seek(0)
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if magic == _GZIP_MAGIC else file
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, one at a time, without their ends."""
+    with open_bytes(path) as file:
+        number = 0
+        try:
+            for number, raw in enumerate(file, start=1):
+                line = _decoded(raw.removesuffix(b"\n").removesuffix(b"\r"), path, number)
+                yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+        except (EOFError, gzip.BadGzipFile) as error:
+            raise InputError(f"{path} is a damaged gzip file (after line {number}): {error}") from None
+
+
+def _decoded(raw: bytes, path: Path, number: int) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        hint = "it looks like UTF-16; " if number == 1 and raw.startswith(_UTF16_MARKS) else ""
+        raise InputError(
+            f"{path}, line {number}: byte 0x{raw[error.start]:02x} at offset {error.start} of the line is not UTF-8; "
+            f"{hint}convert the file to UTF-8 first"
+        ) from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that takes its name only when it is complete: written beside, synced, renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(f"the disk is full: {path} could not be written; free some room and try again") from error
+        raise
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> int:
+    """Write lines ended by LF, all or nothing; returns how many."""
+    count = 0
+    with replacing(path) as file:
+        for line in lines:
+            if "\n" in line:
+                raise ValueError(f"line {count + 1} for {path} contains a line feed")
+            file.write(line.encode("utf-8") + b"\n")
+            count += 1
+    return count

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qknorm.data.cleaning import Report, Rules, clean, draw_lengths
+from qknorm.data.importers import Pair
+
+GOOD = Pair("The house is red.", "A casa é vermella.")
+
+
+def cleaned(
+    pairs: Iterable[tuple[str, str]], folder: Path, rules: Rules | None = None, held_out: Iterable[Pair] = ()
+) -> tuple[list[Pair], list[list[str]], Report]:
+    """What is kept, the rows of dropped.tsv, and the counts."""
+    report = Report()
+    kept = list(clean((Pair(*pair) for pair in pairs), rules or Rules(), folder / "dropped.tsv", held_out, report))
+    rows = [line.split("\t") for line in (folder / "dropped.tsv").read_text(encoding="utf-8").split("\n")[1:-1]]
+    return kept, rows, report
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        (("", "algo"), "source blank"),
+        (("something", "  \u00a0 "), "target blank"),
+        (("", ""), "both sides blank"),
+        (("x" * 2001, "y" * 2001), "too long"),
+        (("a" * 130, "b" * 20), "lengths too different"),
+        (("with \x00 inside", "con \x00 dentro"), "control character"),
+        (("form\ffeed", "salto"), "control character"),
+        (("next\x85line", "liña"), "control character"),
+        (("Madrid", "Madrid"), "source equals target"),
+    ],
+)
+def test_each_rule_names_its_reason(pair: tuple[str, str], reason: str, tmp_path: Path) -> None:
+    kept, rows, report = cleaned([GOOD, pair], tmp_path)
+    assert kept == [GOOD]
+    assert [row[:2] for row in rows] == [["2", reason]]
+    assert report.dropped == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("a" * 20, "b"),  # both short: ratios mean little
+        ("1984", "1984"),  # a copy without letters
+        ("tab\there", "tab\tquí"),
+        ("line\u2028separator", "separador\u2028de liña"),
+        ("😀 emoji", "emoji 😀"),
+        ("x" * 2000, "y" * 2000),
+    ],
+)
+def test_what_is_unusual_but_fine_is_kept(pair: tuple[str, str], tmp_path: Path) -> None:
+    assert cleaned([pair], tmp_path)[0] == [pair]
+
+
+def test_a_duplicate_is_dropped_where_it_stands_again(tmp_path: Path) -> None:
+    other = Pair(GOOD.source, "A casa é rubia.")
+    kept, rows, _ = cleaned([GOOD, other, GOOD], tmp_path)
+    assert kept == [GOOD, other]
+    assert rows == [["3", "duplicate", *GOOD]]
+
+
+def test_pairs_of_dev_and_test_leave_the_training_set(tmp_path: Path) -> None:
+    kept, rows, _ = cleaned([("a b", "c d"), GOOD], tmp_path, held_out=[GOOD])
+    assert kept == [("a b", "c d")]
+    assert rows[0][:2] == ["2", "also in dev or test"]
+
+
+def test_rules_can_be_switched_off(tmp_path: Path) -> None:
+    pairs = [GOOD, GOOD, ("Madrid", "Madrid"), ("x" * 3000, "y" * 10), ("a\x00", "b")]
+    lenient = Rules(None, None, control_characters=False, duplicates=False, copies=False, held_out=False)
+    assert cleaned(pairs, tmp_path, lenient, held_out=[GOOD])[0] == pairs
+
+
+def test_nfc_is_an_option_and_comes_first(tmp_path: Path) -> None:
+    decomposed, composed = ("cafe\u0301 o", "cafe\u0301 a"), ("caf\u00e9 o", "caf\u00e9 a")
+    assert cleaned([decomposed, composed], tmp_path)[0] == [decomposed, composed]
+    kept, rows, _ = cleaned([decomposed, composed], tmp_path, Rules(nfc=True))
+    assert kept == [composed]
+    assert rows[0][:2] == ["2", "duplicate"]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=30)
+
+
+@given(st.lists(st.tuples(texts, texts)))
+def test_every_pair_is_either_kept_or_listed(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("clean")
+    kept, rows, report = cleaned(pairs, folder)
+    listed = {int(row[0]) for row in rows}
+    assert kept == [pair for number, pair in enumerate(pairs, start=1) if number not in listed]
+    assert report.read == len(pairs) == report.kept + report.dropped.total()
+
+
+def test_a_stream_that_breaks_leaves_no_file(tmp_path: Path) -> None:
+    def broken() -> Iterable[Pair]:
+        yield GOOD
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        list(clean(broken(), Rules(), tmp_path / "dropped.tsv"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_histogram_is_a_picture(tmp_path: Path) -> None:
+    _, _, report = cleaned([("word " * (i % 30 + 1) + str(i), "palabra " * (i % 25 + 1)) for i in range(300)], tmp_path)
+    draw_lengths(report, ("en", "gl"), tmp_path / "lengths.png")
+    assert (tmp_path / "lengths.png").read_bytes().startswith(b"\x89PNG")
+    assert report.source_lengths.total() == report.kept

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import polib
+import pytest
+
+from qknorm.data.importers import Pair, read_aligned, read_memory
+from qknorm.data.textfiles import write_lines
+from qknorm.errors import InputError
+
+TMX = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en"/><body>
+<tu><tuv xml:lang="EN-GB"><seg>The <bpt i="1">red</bpt> house
+ is big.</seg></tuv><tuv xml:lang="gl"><seg>A casa vermella é grande.</seg></tuv></tu>
+<tu><tuv xml:lang="en"><seg>Only English.</seg></tuv></tu>
+<tu><tuv lang="en"><seg>A &amp; B</seg></tuv><tuv lang="gl"><seg>A e B</seg></tuv>
+<tuv lang="fr"><seg>A et B</seg></tuv></tu>
+</body></tmx>
+"""
+
+PO = r"""
+msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\n"
+
+msgid "Open file"
+msgstr "Abrir ficheiro"
+
+#, fuzzy
+msgid "Close"
+msgstr "Pechar?"
+
+msgid "Untranslated"
+msgstr ""
+
+msgid "%d house"
+msgid_plural "%d houses"
+msgstr[0] "%d casa"
+msgstr[1] "%d casas"
+
+msgid "two\nlines"
+msgstr "dúas\nliñas"
+
+#~ msgid "Old"
+#~ msgstr "Vello"
+"""
+
+
+def memory(path: Path) -> list[Pair]:
+    return list(read_memory(path, "en", "gl"))
+
+
+class TestAligned:
+    def test_lines_are_paired_and_blank_ones_kept(self, tmp_path: Path) -> None:
+        write_lines(tmp_path / "en", ["one", "", "three"])
+        write_lines(tmp_path / "gl", ["un", "dous", ""])
+        assert list(read_aligned(tmp_path / "en", tmp_path / "gl")) == [("one", "un"), ("", "dous"), ("three", "")]
+
+    @pytest.mark.parametrize("lost", [1, 3])
+    def test_unequal_counts_show_where_the_files_part(self, tmp_path: Path, lost: int) -> None:
+        source = [f"Sentence number {i} with{' more' * (i * 7 % 11)} words" for i in range(200)]
+        target = [f"Frase número {i} con{' máis' * (i * 7 % 11)} palabras" for i in range(200)]
+        del target[120 : 120 + lost]
+        write_lines(tmp_path / "a.en", source)
+        write_lines(tmp_path / "a.gl", target)
+        expected = (
+            rf"a\.en has 200 lines and .*a\.gl has {200 - lost}; .*a\.gl seems to lack {lost} before its line 121"
+        )
+        with pytest.raises(InputError, match=expected):
+            list(read_aligned(tmp_path / "a.en", tmp_path / "a.gl"))
+        with pytest.raises(InputError, match=rf"a\.gl seems to lack {lost} before its line 121"):
+            list(read_aligned(tmp_path / "a.gl", tmp_path / "a.en"))
+
+    def test_one_empty_file(self, tmp_path: Path) -> None:
+        write_lines(tmp_path / "en", ["one"])
+        write_lines(tmp_path / "gl", [])
+        with pytest.raises(InputError, match=r"en has 1 lines and .*gl has 0"):
+            list(read_aligned(tmp_path / "en", tmp_path / "gl"))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+class TestFormats:
+    def write(self, folder: Path, name: str, content: str | bytes, packed: bool) -> Path:
+        raw = content.encode() if isinstance(content, str) else content
+        path = folder / (name + ".gz" if packed else name)
+        path.write_bytes(gzip.compress(raw) if packed else raw)
+        return path
+
+    def test_tsv(self, tmp_path: Path, packed: bool) -> None:
+        path = self.write(tmp_path, "m.tsv", 'one\tun\tignored\r\n"two\tdous\n', packed)
+        assert memory(path) == [("one", "un"), ('"two', "dous")]
+
+    def test_jsonl(self, tmp_path: Path, packed: bool) -> None:
+        text = '{"en": "one", "gl": "un"}\n\n{"translation": {"en": "a\\nb", "gl": "c\\u2028d"}, "id": 1}\n'
+        assert memory(self.write(tmp_path, "m.jsonl", text, packed)) == [("one", "un"), ("a b", "c\u2028d")]
+
+    def test_tmx(self, tmp_path: Path, packed: bool) -> None:
+        assert memory(self.write(tmp_path, "m.tmx", TMX, packed)) == [
+            ("The red house  is big.", "A casa vermella é grande."),
+            ("A & B", "A e B"),
+        ]
+
+    def test_po_leaves_out_fuzzy_obsolete_and_untranslated(self, tmp_path: Path, packed: bool) -> None:
+        assert memory(self.write(tmp_path, "m.po", PO, packed)) == [
+            ("Open file", "Abrir ficheiro"),
+            ("%d house", "%d casa"),
+            ("%d houses", "%d casas"),
+            ("two lines", "dúas liñas"),
+        ]
+
+    def test_mo(self, tmp_path: Path, packed: bool) -> None:
+        catalogue = polib.POFile()
+        catalogue.append(polib.POEntry(msgid="Open file", msgstr="Abrir ficheiro"))
+        path = self.write(tmp_path, "m.mo", catalogue.to_binary(), packed)
+        assert memory(path) == [("Open file", "Abrir ficheiro")]
+
+
+class TestBadMemories:
+    def refused(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            memory(path)
+
+    def test_tsv_without_a_tab(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, "m.tsv", b"a\tb\nno tab\n", "line 2: there is no tab")
+
+    def test_jsonl_that_is_none(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, "m.jsonl", b'{"en": "a", "gl": "b"}\n{"en": \n', "line 2: not JSON")
+        self.refused(tmp_path, "m.jsonl", b'{"en": "a"}\n', 'no text under the key "gl"')
+        self.refused(tmp_path, "m.jsonl", b"[1]\n", 'no text under the key "en"')
+        self.refused(tmp_path, "m.jsonl", b'{"translation": 3}\n', 'no text under the key "en"')
+
+    def test_tmx_with_an_external_entity(self, tmp_path: Path) -> None:
+        (tmp_path / "secret").write_text("do not read")
+        attack = f"""<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY x SYSTEM "file://{tmp_path}/secret">]>
+        <tmx><body><tu><tuv xml:lang="en"><seg>&x;</seg></tuv><tuv xml:lang="gl"><seg>b</seg></tuv></tu></body></tmx>"""
+        self.refused(tmp_path, "m.tmx", attack.encode(), "refused, since it defines an XML entity")
+
+    def test_tmx_that_would_explode(self, tmp_path: Path) -> None:
+        bomb = b'<!DOCTYPE t [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><tmx><body>&b;</body></tmx>'
+        self.refused(tmp_path, "m.tmx", bomb, "refused")
+
+    def test_tmx_that_is_cut_off(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, "m.tmx", TMX.encode()[:300], "not well-formed XML")
+
+    def test_tmx_in_other_languages(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, "m.tmx", TMX.replace('"gl"', '"pt"').encode(), "no unit has both en and gl.*en-gb.*pt")
+
+    def test_po_with_a_syntax_error(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, "m.po", b'msgid "a"\nmsgstring "b"\n', r"m\.po: not a gettext PO file: .*line 2")
+
+    def test_mo_that_is_none(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, "m.mo", b"nonsense", "not a gettext MO file")
+
+    def test_an_unknown_ending(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, "m.docx", b"", "known endings: tsv, jsonl, tmx, po, mo")

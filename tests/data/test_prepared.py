@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qknorm.data.batches import BatchSampler
+from qknorm.data.cleaning import Rules
+from qknorm.data.prepared import PairFiles, Prepared, prepare
+from qknorm.data.subwords import BOS, EOS, PAD, UNK, Subwords
+from qknorm.data.textfiles import write_lines
+from qknorm.errors import InputError
+
+SOURCE = [f"the {colour} house number {i}" for i in range(40) for colour in ("red", "blue")]
+TARGET = [f"a casa {cor} número {i}" for i in range(40) for cor in ("vermella", "azul")]
+
+
+def files(folder: Path, name: str = "train", source: list[str] = SOURCE, target: list[str] = TARGET) -> PairFiles:
+    folder.mkdir(exist_ok=True)
+    write_lines(folder / f"{name}.en", source)
+    write_lines(folder / f"{name}.gl", target)
+    return PairFiles(folder / f"{name}.en", folder / f"{name}.gl")
+
+
+def ready(*pairs: PairFiles, cache: Path, merges: int = 50) -> Prepared:
+    return prepare(pairs, merges, "raw", Rules(), cache)
+
+
+def test_text_becomes_pieces_and_back(tmp_path: Path) -> None:
+    prepared = ready(files(tmp_path), cache=tmp_path)
+    (pair,) = prepared.pairs
+    assert pair.sources == SOURCE
+    decoded = [prepared.subwords.decode(pair.encoded.target[row].tolist()) for row in range(len(pair.encoded))]
+    assert decoded == TARGET
+    assert next(iter(BatchSampler([pair.encoded], 256, seed=0))).target_tokens > 0
+
+
+def test_the_second_time_nothing_is_learned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ready(files(tmp_path), cache=tmp_path)
+    monkeypatch.setattr(Subwords, "learn", lambda *_: pytest.fail("learned again"))
+    again = ready(files(tmp_path), cache=tmp_path)
+    assert again.folder == first.folder
+    assert again.subwords.pieces == first.subwords.pieces
+
+
+def test_other_content_or_settings_have_another_key(tmp_path: Path) -> None:
+    folders = {
+        ready(files(tmp_path), cache=tmp_path).folder,
+        ready(files(tmp_path), cache=tmp_path, merges=51).folder,
+        prepare([files(tmp_path)], 50, "raw", Rules(nfc=True), tmp_path).folder,
+        ready(files(tmp_path, source=["other", *SOURCE[1:]]), cache=tmp_path).folder,
+    }
+    assert len(folders) == 4
+
+
+def test_what_was_dropped_is_told(tmp_path: Path) -> None:
+    train = files(tmp_path, source=[*SOURCE, "", SOURCE[0]], target=[*TARGET, "algo", TARGET[0]])
+    dev = files(tmp_path, "dev", SOURCE[4:6], TARGET[4:6])
+    train = PairFiles(train.source, train.target, ((dev.source, dev.target),))
+    prepared = ready(train, cache=tmp_path)
+    assert prepared.pairs[0].report == {
+        "read": 82,
+        "kept": 78,
+        "dropped": {"also in dev or test": 2, "source blank": 1, "duplicate": 1},
+    }
+    assert len((prepared.folder / "dropped.tsv").read_text(encoding="utf-8").splitlines()) == 5
+
+
+def test_pieces_of_the_source_alone_are_masked_out_of_the_target(tmp_path: Path) -> None:
+    prepared = ready(files(tmp_path, source=[line + " жж" for line in SOURCE]), cache=tmp_path, merges=10)
+    used = prepared.target_pieces()
+    assert used[[UNK, EOS]].all()
+    assert not used[[PAD, BOS]].any()
+    assert not used[prepared.subwords.pieces.index("ж")]
+    assert used[prepared.subwords.pieces.index("z")]
+
+
+def test_the_length_for_g_is_a_percentile_over_both_sides(tmp_path: Path) -> None:
+    prepared = ready(files(tmp_path), cache=tmp_path)
+    both = [*prepared.pairs[0].encoded.source.lengths, *prepared.pairs[0].encoded.target.lengths]
+    assert prepared.length(100) == max(both)
+    assert prepared.length(0) == min(both)
+    assert prepared.length() == pytest.approx(np.percentile(both, 97.5))
+
+
+def test_several_pairs_share_one_vocabulary_in_which_the_small_one_counts(tmp_path: Path) -> None:
+    small = files(tmp_path / "small", source=["жук жук"] * 2 + ["жук"], target=["insecto"] * 2 + ["o insecto"])
+    prepared = ready(files(tmp_path / "large"), small, cache=tmp_path, merges=200)
+    assert len(prepared.pairs) == 2
+    assert prepared.pairs[1].sources == ["жук жук", "жук"]
+    assert len(prepared.subwords.encode(["жук"])[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ([], [], "are empty"),
+        (["", " "], ["a", "b"], "no pair .* is left after cleaning; most were: source blank"),
+        (["a"], ["b", "c"], "they must have the same number"),
+    ],
+)
+def test_nothing_to_learn_from_is_said(source: list[str], target: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        ready(files(tmp_path, source=source, target=target), cache=tmp_path / "cache")
+    assert list((tmp_path / "cache" / "prepared").iterdir()) == []
+
+
+def test_a_disk_that_fills_while_caching_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = files(tmp_path)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="the disk is full"):
+        ready(train, cache=tmp_path / "cache")
+    assert list((tmp_path / "cache" / "prepared").iterdir()) == []
+
+
+def test_a_damaged_cache_is_named(tmp_path: Path) -> None:
+    folder = ready(files(tmp_path), cache=tmp_path).folder
+    whole = (folder / "train.safetensors").read_bytes()
+    (folder / "train.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"is damaged .* delete the folder"):
+        ready(files(tmp_path), cache=tmp_path)

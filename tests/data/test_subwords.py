@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from qknorm.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Scheme, Subwords
+from qknorm.errors import InputError
+
+LINES = [
+    "the low house is lower than the newest house",
+    "a casa baixa é máis baixa que a casa máis nova",
+    "the newer the lower , the wider the newer",
+    "lowest newest widest",
+] * 3
+
+both_schemes = pytest.mark.parametrize("scheme", ["words", "raw"])
+
+
+@pytest.fixture(scope="module")
+def raw() -> Subwords:
+    return Subwords.learn(LINES, 60, "raw")
+
+
+@pytest.fixture(scope="module")
+def words() -> Subwords:
+    return Subwords.learn(LINES, 60, "words")
+
+
+any_line = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
+
+
+@given(line=any_line)
+def test_raw_text_survives_the_round_trip(raw: Subwords, line: str) -> None:
+    assert raw.decode(raw.encode([line])[0]) == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        " ",
+        "  two  spaces  ",
+        "😀👩‍👩‍👧 🇪🇸",
+        "مرحبا بالعالم",
+        "שלום עולם",
+        "Tiếng Việt: a\u0302\u0323 ệ",
+        "no-break\u00a0thin\u2009line\u2028para\u2029next\x85tab\tff\f",
+        "▁ underline ▁▁",
+        "\ue000 \ue0001 \ue0000",
+        "<unk> <s> </s> <pad> <0x41> </w>",
+        "\x00\x01\r",
+        "𝕳𝖊𝖑𝖑𝖔",
+    ],
+)
+def test_hard_lines_survive_the_round_trip(raw: Subwords, line: str) -> None:
+    assert raw.decode(raw.encode([line])[0]) == line
+
+
+@given(line=any_line, dropout=st.sampled_from([0.0, 0.1, 0.5, 1.0]), seed=st.integers(0, 1000))
+def test_dropout_changes_the_pieces_and_not_the_text(raw: Subwords, line: str, dropout: float, seed: int) -> None:
+    assert raw.decode(raw.encode_with_dropout(line, dropout, random.Random(seed))) == line
+
+
+@given(line=any_line)
+def test_without_dropout_both_encoders_agree(raw: Subwords, words: Subwords, line: str) -> None:
+    for subwords in (raw, words):
+        assert subwords.encode_with_dropout(line, 0.0, random.Random(0)) == subwords.encode([line])[0]
+
+
+class TestDropout:
+    def test_it_is_drawn_from_the_generator_alone(self, words: Subwords) -> None:
+        line = " ".join(LINES)
+        drawn = [words.encode_with_dropout(line, 0.3, random.Random(seed)) for seed in (1, 1, 2)]
+        assert drawn[0] == drawn[1]
+        assert drawn[0] != drawn[2]
+
+    def test_more_dropout_gives_more_pieces_and_all_of_it_characters(self, words: Subwords) -> None:
+        line = LINES[0]
+        counts = [len(words.encode_with_dropout(line, dropout, random.Random(0))) for dropout in (0.0, 0.4, 1.0)]
+        assert counts[0] < counts[1] < counts[2] == len(line.replace(" ", ""))
+
+
+class TestWords:
+    def test_pieces_that_end_a_word_are_marked(self, words: Subwords) -> None:
+        pieces = [words.pieces[number] for number in words.encode(["newest xhouse"])[0]]
+        assert pieces == ["newest</w>", "x", "house</w>"]
+
+    def test_tokenised_text_survives_but_for_runs_of_spaces(self, words: Subwords) -> None:
+        for line in LINES:
+            assert words.decode(words.encode([line])[0]) == line
+        assert words.decode(words.encode(["  the   house "])[0]) == "the house"
+
+    def test_unknown_characters_become_unk_and_are_shown(self, words: Subwords) -> None:
+        assert UNK in words.encode(["ж"])[0]
+        assert words.decode(words.encode(["the ж house"])[0]) == "the ⁇ house"
+
+    def test_a_space_of_another_kind_does_not_separate(self) -> None:
+        spaced = Subwords.learn(["a\u00a0b c"] * 2, 10, "words")
+        assert spaced.decode(spaced.encode(["a\u00a0b c"])[0]) == "a\u00a0b c"
+
+
+class TestLearning:
+    @both_schemes
+    def test_the_number_of_merges_is_kept(self, scheme: Scheme) -> None:
+        few, more = (len(Subwords.learn(LINES, merges, scheme)) for merges in (5, 15))
+        assert more - few == 10
+
+    @both_schemes
+    def test_frequent_words_become_one_piece(self, scheme: Scheme) -> None:
+        subwords = Subwords.learn(LINES, 200, scheme)
+        assert len(subwords.encode(["house"])[0]) == 1
+
+    @both_schemes
+    def test_numbers_begin_with_the_special_pieces(self, scheme: Scheme) -> None:
+        subwords = Subwords.learn(LINES, 10, scheme)
+        assert tuple(subwords.pieces[:4]) == SPECIAL_PIECES
+        assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
+        assert len(set(subwords.pieces)) == len(subwords)
+
+    @both_schemes
+    def test_special_numbers_vanish_from_text(self, scheme: Scheme) -> None:
+        subwords = Subwords.learn(LINES, 10, scheme)
+        assert subwords.decode([BOS, *subwords.encode(["the house"])[0], EOS, PAD, PAD]) == "the house"
+
+    @both_schemes
+    def test_neither_hash_seed_nor_threads_matter(self, scheme: Scheme) -> None:
+        code = (
+            "import hashlib, random; from qknorm.data.subwords import Subwords; rng = random.Random(0);"
+            "lines = [' '.join(''.join(chr(97 + int(rng.random() * 8)) for _ in range(5)) for _ in range(9)) "
+            "for _ in range(400)];"
+            f"s = Subwords.learn(lines, 300, '{scheme}');"
+            "print(hashlib.sha256(repr((s.pieces, s._ranks, s.encode(lines))).encode()).hexdigest())"
+        )
+        digests = set()
+        for seed, threads in (("0", "1"), ("1", "2"), ("2", "7")):
+            environment = {**os.environ, "PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads}
+            done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+            digests.add(done.stdout)
+        assert len(digests) == 1
+        assert digests != {""}
+
+
+class TestFiles:
+    @both_schemes
+    def test_a_saved_vocabulary_is_the_same(self, tmp_path: Path, scheme: Scheme) -> None:
+        subwords = Subwords.learn(LINES, 30, scheme)
+        subwords.save(tmp_path / "tokenizer.json")
+        loaded = Subwords.load(tmp_path / "tokenizer.json")
+        assert loaded.scheme == scheme
+        assert loaded.pieces == subwords.pieces
+        assert loaded.encode(LINES) == subwords.encode(LINES)
+
+    def test_the_tokenizers_library_reads_it(self, tmp_path: Path, words: Subwords) -> None:
+        words.save(tmp_path / "tokenizer.json")
+        theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+        assert theirs.encode("the newest house").ids == words.encode(["the newest house"])[0]
+        assert theirs.decode(words.encode(["the newest house"])[0]) == "the newest house"
+
+    def test_files_that_are_none_are_named(self, tmp_path: Path, words: Subwords) -> None:
+        with pytest.raises(InputError, match="does not exist"):
+            Subwords.load(tmp_path / "tokenizer.json")
+        words.save(tmp_path / "tokenizer.json")
+        whole = (tmp_path / "tokenizer.json").read_text(encoding="utf-8")
+        for content in ("", "{}", whole[: len(whole) // 2], json.dumps([1])):
+            (tmp_path / "broken.json").write_text(content, encoding="utf-8")
+            with pytest.raises(InputError, match=r"broken\.json is damaged"):
+                Subwords.load(tmp_path / "broken.json")

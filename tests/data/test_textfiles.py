@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qknorm.data.textfiles import read_lines, replacing, write_lines
+from qknorm.errors import InputError
+
+lines = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r")))
+
+
+@given(lines)
+def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    path = tmp_path_factory.mktemp("lines") / "file"
+    assert write_lines(path, texts) == len(texts)
+    expected = [text.removeprefix("\ufeff") if i == 0 else text for i, text in enumerate(texts)]
+    assert list(read_lines(path)) == expected
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte-order mark"])
+@pytest.mark.parametrize("last_end", [True, False])
+def test_line_ends_and_byte_order_mark(tmp_path: Path, end: bytes, mark: bytes, last_end: bool) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(mark + end.join([b"one", b"", b"three"]) + (end if last_end else b""))
+    assert list(read_lines(path)) == ["one", "", "three"]
+
+
+@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\f", "\v", "\x1c", "\r", "\x00"])
+def test_nothing_else_ends_a_line(tmp_path: Path, character: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(f"one{character}still one\ntwo\n".encode())
+    assert list(read_lines(path)) == [f"one{character}still one", "two"]
+
+
+def test_gzip_is_recognised_by_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "misnamed.txt"
+    path.write_bytes(gzip.compress("olá\nmundo\n".encode()))
+    assert list(read_lines(path)) == ["olá", "mundo"]
+
+
+def test_a_line_of_10_mb_is_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 10_000_000 + b"\nshort\n")
+    assert [len(line) for line in read_lines(path)] == [10_000_000, 5]
+
+
+def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert list(read_lines(tmp_path / "file")) == []
+
+
+def test_bytes_that_are_not_utf8_are_located(tmp_path: Path) -> None:
+    path = tmp_path / "latin1"
+    path.write_bytes(b"fine\nse\xf1or\n")
+    with pytest.raises(InputError, match=r"latin1, line 2: byte 0xf1 at offset 2 of the line is not UTF-8"):
+        list(read_lines(path))
+
+
+def test_utf16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes("hello\n".encode("utf-16"))
+    with pytest.raises(InputError, match="looks like UTF-16"):
+        list(read_lines(path))
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        list(read_lines(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="is a folder"):
+        list(read_lines(tmp_path))
+
+
+def test_a_truncated_gzip_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file.gz"
+    path.write_bytes(gzip.compress(os.urandom(5000).hex().encode())[:-100])
+    with pytest.raises(InputError, match="damaged gzip"):
+        list(read_lines(path))
+
+
+class TestReplacing:
+    def test_a_failure_leaves_the_old_file_and_nothing_else(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_text("old")
+
+        def interrupted() -> None:
+            with replacing(path) as file:
+                file.write(b"half")
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert path.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_full_disk_is_said_in_a_sentence(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "file"
+        path.write_text("old")
+
+        def full(_descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(InputError, match="the disk is full"):
+            write_lines(path, ["new"])
+        assert path.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_line_feed_inside_a_line_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="line 2"):
+            write_lines(tmp_path / "file", ["one", "t\nwo"])
+        assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,128 @@
+"""From the files people have to a clean corpus, through the command line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from qknorm.data.textfiles import read_lines, write_lines
+from tests.journeys.test_command import run
+
+ENGLISH = [f"The house number {i} is red." for i in range(50)]
+GALICIAN = [f"A casa número {i} é vermella." for i in range(50)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    write_lines(tmp_path / "train.en", ENGLISH)
+    write_lines(tmp_path / "train.gl", GALICIAN)
+    return tmp_path
+
+
+def test_check_cleans_and_lists_what_it_dropped(folder: Path) -> None:
+    write_lines(folder / "train.en", [*ENGLISH, "", ENGLISH[0], "Madrid"])
+    write_lines(folder / "train.gl", [*GALICIAN, "algo", GALICIAN[0], "Madrid"])
+    write_lines(folder / "dev.en", ENGLISH[10:12])
+    write_lines(folder / "dev.gl", GALICIAN[10:12])
+    done = run("data", "check", "train.en", "train.gl", "--dev", "dev.en", "dev.gl", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"kept +48\b", done.stdout)
+    assert list(read_lines(folder / "checked" / "train.gl")) == [*GALICIAN[:10], *GALICIAN[12:]]
+    rows = [line.split("\t")[:2] for line in list(read_lines(folder / "checked" / "dropped.tsv"))[1:]]
+    assert rows == [
+        ["11", "also in dev or test"],
+        ["12", "also in dev or test"],
+        ["51", "source blank"],
+        ["52", "duplicate"],
+        ["53", "source equals target"],
+    ]
+    assert (folder / "checked" / "lengths.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rules_are_options(folder: Path) -> None:
+    write_lines(folder / "train.en", [*ENGLISH, ENGLISH[0], "Madrid"])
+    write_lines(folder / "train.gl", [*GALICIAN, GALICIAN[0], "Madrid"])
+    done = run("data", "check", "train.en", "train.gl", "--keep-duplicates", "--keep-copies", cwd=folder)
+    assert re.search(r"kept +52\b", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda folder: (folder / "train.gl").unlink(), "train.gl does not exist"),
+        (lambda folder: ((folder / "train.gl").unlink(), (folder / "train.gl").mkdir()), "train.gl is a folder"),
+        (
+            lambda folder: [(folder / f"train.{code}").write_text("") for code in ("en", "gl")],
+            "train.en and train.gl are empty",
+        ),
+        (lambda folder: write_lines(folder / "train.gl", GALICIAN[1:]), "seems to lack 1 before its line 1"),
+        (lambda folder: (folder / "train.gl").write_bytes(b"ol\xe1\n" * 50), "line 1: byte 0xe1 at offset 2"),
+    ],
+)
+def test_bad_files_get_one_sentence_and_leave_nothing(folder: Path, prepare: object, message: str) -> None:
+    assert callable(prepare)
+    prepare(folder)
+    done = run("data", "check", "train.en", "train.gl", cwd=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not any((folder / "checked").glob("*"))
+
+
+def test_files_of_the_same_name_are_refused(folder: Path) -> None:
+    (folder / "other").mkdir()
+    write_lines(folder / "other" / "train.en", GALICIAN)
+    done = run("data", "check", "train.en", "other/train.en", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "both called train.en" in done.stderr
+
+
+def test_a_line_of_10_mb_and_nul_bytes_are_dropped_and_counted(folder: Path) -> None:
+    write_lines(folder / "train.en", [*ENGLISH, "x" * 10_000_000, "a\x00b"])
+    write_lines(folder / "train.gl", [*GALICIAN, "y", "a e b"])
+    done = run("data", "check", "train.en", "train.gl", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "too long" in done.stdout
+    assert "control character" in done.stdout
+    assert (folder / "checked" / "dropped.tsv").stat().st_size < 10_000
+
+
+def test_a_translation_memory_becomes_two_files(folder: Path) -> None:
+    (folder / "memory.tsv").write_text("one\tun\ntwo\tdous\n")
+    done = run("data", "import", "memory.tsv", "--source", "en", "--target", "gl", "--out", "mine", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert list(read_lines(folder / "mine.en")) == ["one", "two"]
+    assert list(read_lines(folder / "mine.gl")) == ["un", "dous"]
+
+
+def test_a_memory_that_cannot_be_read_leaves_nothing(folder: Path) -> None:
+    (folder / "memory.tmx").write_text("<tmx><body><tu>")
+    done = run("data", "import", "memory.tmx", "--source", "en", "--target", "gl", cwd=folder)
+    assert done.returncode == 2
+    assert "not well-formed XML" in done.stderr
+    assert not list(folder.glob("imported*"))
+
+
+def test_the_embedded_corpus_needs_no_network(folder: Path) -> None:
+    done = run("data", "get", "phrasebook-en-gl:5k", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "train 5,000, dev 2,000, test 2,000" in done.stdout
+    where = Path(done.stdout.rpartition("Folder: ")[2].strip())
+    source, target = (list(read_lines(where / f"train.{code}")) for code in ("en", "gl"))
+    assert len(source) == len(target) == 5000
+    assert len(set(source)) == 5000
+
+
+def test_an_unknown_corpus_names_the_nearest(folder: Path) -> None:
+    done = run("data", "get", "tatoba-en-es", cwd=folder)
+    assert done.returncode == 2
+    assert "the nearest name is 'tatoeba-en-es'" in done.stderr
+
+
+def test_the_list_names_them_all(folder: Path) -> None:
+    done = run("data", "list", cwd=folder)
+    for name in ("phrasebook-en-gl", "tatoeba-en-es", "ted-gl-en", "tinyshakespeare"):
+        assert name in done.stdout
