@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -47,7 +48,7 @@ def get(
     counts = ", ".join(f"{split} {count:,}" for split, count in corpus.counts.items())
     console.print(f"{corpus.info.name}: {counts}")
     console.print(f"Licence: {corpus.info.licence}\nCite: {corpus.info.citation}")
-    console.print(f"Folder: {corpus.path}", soft_wrap=True)
+    console.print(f"Folder: {corpus.path}", soft_wrap=True, markup=False)
 
 
 @app.command()
@@ -63,8 +64,8 @@ def check(
     test: Annotated[
         tuple[Path, Path] | None, typer.Option(help="Test set, source and target: kept out of training.")
     ] = None,
-    max_characters: Annotated[int, typer.Option(help="Drop a pair with a longer side.")] = 2000,
-    max_ratio: Annotated[float, typer.Option(help="Drop a pair whose one side is this many times longer.")] = 6.0,
+    max_characters: Annotated[int, typer.Option(min=1, help="Drop a pair with a longer side.")] = 2000,
+    max_ratio: Annotated[float, typer.Option(min=1, help="Drop a pair whose one side is so many times longer.")] = 6.0,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Do not drop repeated pairs.")] = False,
     keep_copies: Annotated[bool, typer.Option("--keep-copies", help="Do not drop source equal to target.")] = False,
     nfc: Annotated[bool, typer.Option("--nfc", help="Normalise Unicode to NFC.")] = False,
@@ -74,8 +75,15 @@ def check(
     from qknorm.data.importers import read_aligned
     from qknorm.data.textfiles import replacing
 
-    if source.name == target.name:
-        raise InputError(f"source and target are both called {source.name}; give them different names")
+    names = tuple(path.name.removesuffix(".gz") for path in (source, target))
+    if names[0] == names[1]:
+        raise InputError(f"source and target are both called {names[0]}; give them different names")
+    inputs = [path for path in (source, target, *(dev or ()), *(test or ())) if path.exists()]
+    for name in (*names, "dropped.tsv", "lengths.png"):
+        if names.count(name) + (name in ("dropped.tsv", "lengths.png")) > 1 or any(
+            (out / name).exists() and (out / name).samefile(path) for path in inputs
+        ):
+            raise InputError(f"{out / name} would be written over a file that is read; choose another --out")
     rules = Rules(
         max_characters=max_characters,
         max_ratio=max_ratio,
@@ -87,7 +95,6 @@ def check(
     if next(read_aligned(source, target), None) is None:
         raise InputError(f"{source} and {target} are empty")
     report = Report()
-    names = tuple(path.name.removesuffix(".gz") for path in (source, target))
     pairs = _with_progress(read_aligned(source, target), source)
     with replacing(out / names[0]) as source_file, replacing(out / names[1]) as target_file:
         for pair in clean(pairs, rules, out / "dropped.tsv", held_out, report):
@@ -102,7 +109,7 @@ def check(
         table.add_row(f"dropped: {reason}", f"{count:,}")
     table.add_row("kept", f"{report.kept:,}")
     console.print(table)
-    console.print(f"{out}: {names[0]}, {names[1]}, dropped.tsv, lengths.png", soft_wrap=True)
+    console.print(f"{out}: {names[0]}, {names[1]}, dropped.tsv, lengths.png", soft_wrap=True, markup=False)
 
 
 @app.command("import")
@@ -118,6 +125,11 @@ def import_memory(
 
     if source == target:
         raise InputError(f"source and target are both {source}; two languages are needed")
+    for code in (source, target):
+        if not re.fullmatch(r"[\w-]+", code):
+            raise InputError(f"{code!r} is no language code; give one such as en or pt-BR")
+    if not out.name:
+        raise InputError(f"--out {out} is a folder; give the beginning of the files' names, such as mine")
     paths = [out.with_name(f"{out.name}.{language}") for language in (source, target)]
     count = 0
     with replacing(paths[0]) as source_file, replacing(paths[1]) as target_file:

@@ -25,8 +25,10 @@ Rows = NDArray[np.int64]
 _ODD_RATIO = 1.65
 # Batches are cut at most this full at first, since padding fills them up.
 _FIRST_FILL = 0.9
-# Wasteful batches are split until all positions together are at most this many times the real tokens.
+# Wasteful batches are split until all positions together are at most this many times the real tokens,
+# or until there are this many times as many batches as the budget allows: a small corpus has few of each length.
 _PADDED_PER_REAL = 1.075
+_BATCHES_PER_NEEDED = 1.5
 
 
 class Encoded:
@@ -179,7 +181,7 @@ def plan(source: NDArray[np.int64], target: NDArray[np.int64], budget: int, seed
     rng = np.random.Generator(np.random.PCG64([seed, number]))
     lengths = _Lengths(source, target, rng)
     batches = [rows for group in lengths.groups_by_ratio() for rows in lengths.bisected(group, budget)]
-    batches = lengths.with_less_padding(batches)
+    batches = lengths.with_less_padding(batches, budget)
     return [np.sort(batches[i]) for i in np.argsort(rng.random(len(batches)))]
 
 
@@ -220,9 +222,10 @@ class _Lengths:
         for half in min(halves, key=lambda two: self.positions(two[0]) + self.positions(two[1])):
             yield from self.bisected(half, budget)
 
-    def with_less_padding(self, batches: list[Rows]) -> list[Rows]:
-        """Split where a split saves most, until padding is within its limit."""
+    def with_less_padding(self, batches: list[Rows], budget: int) -> list[Rows]:
+        """Split where a split saves most, until padding is within its limit or batches would become too small."""
         real = int((self.source + self.target).sum())
+        most = _BATCHES_PER_NEEDED * self.longest.sum() / budget
         positions = sum(map(self.positions, batches))
         queue: list[tuple[int, int, Rows, tuple[Rows, Rows]]] = []  # the second number only breaks ties
 
@@ -232,7 +235,7 @@ class _Lengths:
 
         for rows in batches:
             push(rows)
-        while positions > _PADDED_PER_REAL * real and queue[0][0] < 0:
+        while positions > _PADDED_PER_REAL * real and queue[0][0] < 0 and len(queue) < most:
             saved, _, _, halves = heapq.heappop(queue)
             positions += saved
             for half in halves:
@@ -276,16 +279,16 @@ class BatchSampler:
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
-            pair, position = self._next()
-            if (self._drawn - 1) % self._world_size == self._rank:
-                source, target = self._data[pair]
-                rows = self._plans[pair][position]
-                yield Batch.of([source[row].tolist() for row in rows], [target[row].tolist() for row in rows], pair)
+            # Every rank advances past the batches of all, so that between two steps all are in the same state.
+            drawn = [self._next(make=rank == self._rank) for rank in range(self._world_size)]
+            batch = drawn[self._rank]
+            assert batch is not None
+            yield batch
 
     @property
     def finished_passes(self) -> int:
         """How often the first pair has been seen completely."""
-        return self._passes[0]
+        return self._passes[0] + (self._positions[0] == len(self._plans[0]))
 
     @property
     def batches_in_pass(self) -> int:
@@ -300,17 +303,20 @@ class BatchSampler:
         self._drawn, self._passes, self._positions = state["drawn"], list(state["passes"]), list(state["positions"])
         self._load_passes()
 
-    def _next(self) -> tuple[int, int]:
-        """Advance the common stream by one batch: which pair, and which of its batches."""
+    def _next(self, make: bool) -> Batch | None:
+        """Advance the common stream by one batch, and make it if it is ours."""
         pair = self._draw_pair()
         if self._positions[pair] == len(self._plans[pair]):
             self._passes[pair] += 1
             self._positions[pair] = 0
             self._load_pass(pair)
-        position = self._positions[pair]
+        rows = self._plans[pair][self._positions[pair]]
         self._positions[pair] += 1
         self._drawn += 1
-        return pair, position
+        if not make:
+            return None
+        source, target = self._data[pair]
+        return Batch.of([source[row].tolist() for row in rows], [target[row].tolist() for row in rows], pair)
 
     def _draw_pair(self) -> int:
         if len(self._pairs) == 1:

@@ -1,7 +1,7 @@
 """What is dropped from a corpus and why, line by line.
 
 Nothing disappears silently: every dropped pair is written to dropped.tsv with its number and its reason. The corpus
-streams through; of each pair only an 8-byte fingerprint is remembered.
+streams through; of each pair only a fingerprint is remembered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Rules:
     copies: bool = True
     """Source equal to target, unless there is no letter in it."""
     held_out: bool = True
-    """A training pair that also stands in the dev or test set."""
+    """A training pair that also stands, source and target, in the dev or test set."""
     nfc: bool = False
     """Not a reason to drop: normalise to NFC before all else."""
 

@@ -237,7 +237,14 @@ def _is_made(path: Path) -> bool:
 
 
 def _about(path: Path) -> dict[str, Any]:
-    about: dict[str, Any] = json.loads((path / "about.json").read_bytes())
+    """What `_write` wrote, provided that the files it speaks of are still there."""
+    try:
+        about: dict[str, Any] = json.loads((path / "about.json").read_bytes())
+        missing = [name for name in about["files"] if not (path / name).is_file()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged ({error}); delete that folder to make it anew") from None
+    if missing:
+        raise InputError(f"{path} has lost {missing[0]}; delete that folder to make it anew")
     return about
 
 

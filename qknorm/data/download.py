@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import requests
 import urllib3
+from filelock import FileLock
 from pypi_simple import PYPI_SIMPLE_ENDPOINT, NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
 from rich.console import Console
 from rich.filesize import decimal
@@ -42,9 +43,14 @@ _YOURSELF = "fetch the file yourself and give its folder with --from DIR"
 
 def download(url: str, target: Path, *, sha256: str | None = None) -> Path:
     """Fetch a file once; what arrived before a break stays in `target`.part and is not asked for again."""
-    if target.exists():
-        return target
     target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(target.name + ".lock")):  # two processes would write into one part
+        if not target.exists():
+            _fetch(url, target, sha256)
+    return target
+
+
+def _fetch(url: str, target: Path, sha256: str | None) -> None:
     part = target.with_name(target.name + ".part")
     try:
         _receive(url, part)
@@ -59,7 +65,6 @@ def download(url: str, target: Path, *, sha256: str | None = None) -> Path:
             part.unlink()
             raise
     part.replace(target)
-    return target
 
 
 def check_sha256(path: Path, expected: str, shown: str, remedy: str) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, ParseError
@@ -23,6 +26,8 @@ from qknorm.data.textfiles import open_bytes, read_lines
 from qknorm.errors import InputError
 
 FORMATS = ("tsv", "jsonl", "tmx", "po", "mo")
+# Elements of a TMX segment whose content is the formatting of some program, not language.
+_NATIVE_CODES = ("bpt", "ept", "ph", "it", "ut")
 
 
 class Pair(NamedTuple):
@@ -79,12 +84,16 @@ def _read_jsonl(path: Path, source_language: str, target_language: str) -> Itera
             record = json.loads(line)
         except json.JSONDecodeError as error:
             raise InputError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
+        except RecursionError:
+            raise InputError(f"{path}, line {number}: nested too deeply to be a sentence pair") from None
         texts = record.get("translation", record) if isinstance(record, dict) else {}
         if not isinstance(texts, dict):
             texts = {}
         for language in (source_language, target_language):
             if not isinstance(texts.get(language), str):
                 raise InputError(f'{path}, line {number}: there is no text under the key "{language}"')
+            if any("\ud800" <= character <= "\udfff" for character in texts[language]):
+                raise InputError(f'{path}, line {number}: half a character (a lone surrogate) under "{language}"')
         yield Pair(_one_line(texts[source_language]), _one_line(texts[target_language]))
 
 
@@ -107,10 +116,10 @@ def _read_tmx(path: Path, source_language: str, target_language: str) -> Iterato
                 if found[0] is not None and found[1] is not None:
                     pairs += 1
                     yield Pair(found[0], found[1])
-        except ParseError as error:
-            raise InputError(f"{path}: not well-formed XML ({error})") from None
         except DefusedXmlException as error:
             raise InputError(f"{path}: refused, since it defines an XML entity ({type(error).__name__})") from None
+        except (ParseError, ValueError, LookupError) as error:  # the latter two for encodings it does not know
+            raise InputError(f"{path}: not well-formed XML ({error})") from None
     if not pairs:
         languages = ", ".join(sorted(seen)) or "none"
         raise InputError(
@@ -123,7 +132,15 @@ def _segments(unit: Element) -> Iterator[tuple[str, str]]:
         language = variant.get("{http://www.w3.org/XML/1998/namespace}lang") or variant.get("lang") or ""
         segment = variant.find("seg")
         if segment is not None:
-            yield language.lower(), _one_line("".join(segment.itertext()))
+            yield language.lower(), _one_line(_words(segment))
+
+
+def _words(element: Element) -> str:
+    """The text of a segment without the native codes in it."""
+    parts = [element.text or ""]
+    for child in element:
+        parts += ["" if child.tag in _NATIVE_CODES else _words(child), child.tail or ""]
+    return "".join(parts)
 
 
 def _pick(segments: dict[str, str], language: str) -> str | None:
@@ -142,7 +159,7 @@ def _read_gettext(path: Path, suffix: str) -> Iterator[Pair]:
         unpacked.flush()
         try:
             catalogue = polib.pofile(unpacked.name) if suffix == "po" else polib.mofile(unpacked.name)
-        except (OSError, UnicodeDecodeError, ValueError) as error:
+        except (OSError, ValueError, IndexError, struct.error) as error:
             reason = str(error).replace(unpacked.name, path.name).strip() or "unreadable"
             raise InputError(f"{path}: not a gettext {suffix.upper()} file: {reason}") from None
     for entry in catalogue:
@@ -160,34 +177,39 @@ def _read_gettext(path: Path, suffix: str) -> Iterator[Pair]:
 
 
 def _where_they_part(source: Path, target: Path) -> str:
-    """One sentence: the two counts, and the line after which one file seems to have lost or gained lines.
+    """One sentence: the two counts, and the line before which one file seems to have lost lines.
 
     Before that line, line i belongs to line i; after it, to line i + (difference). The break is where the two
     hypotheses together cost least; the cost of a pairing is how unlike the lengths are and whether numbers differ.
     """
-    sources, targets = list(read_lines(source)), list(read_lines(target))
-    shift = len(targets) - len(sources)
-    counts = f"{source} has {len(sources)} lines and {target} has {len(targets)}"
-    if not sources or not targets:
+    one, other = _Outline(source), _Outline(target)
+    counts = f"{source} has {len(one.lengths)} lines and {target} has {len(other.lengths)}"
+    if not one.lengths or not other.lengths:
         return f"{counts}; they must have the same number"
-    shorter, longer = (sources, targets) if shift > 0 else (targets, sources)
-    straight = [_unlikeness(shorter[i], longer[i]) for i in range(len(shorter))]
-    shifted = [_unlikeness(shorter[i], longer[i + abs(shift)]) for i in range(len(shorter))]
-    cost = best = sum(shifted)
+    shorter, longer = sorted((one, other), key=lambda outline: len(outline.lengths))
+    missing = len(longer.lengths) - len(shorter.lengths)
+    lines = len(shorter.lengths)
+    cost = best = sum(shorter.unlikeness(i, longer, i + missing) for i in range(lines))
     place = 0
-    for i in range(len(shorter)):
-        cost += straight[i] - shifted[i]
+    for i in range(lines):
+        cost += shorter.unlikeness(i, longer, i) - shorter.unlikeness(i, longer, i + missing)
         if cost < best:
             best, place = cost, i + 1
-    lacking = source if shift > 0 else target
-    example = shorter[place][:60] if place < len(shorter) else "its end"
-    return (
-        f"{counts}; they must have the same number: {lacking} seems to lack {abs(shift)} "
-        f"before its line {place + 1} (“{example}”)"
-    )
+    text = next(islice(read_lines(shorter.path), place, None), None)
+    where = "at its end" if text is None else f"before its line {place + 1} (“{text[:60]}”)"
+    return f"{counts}; they must have the same number: {shorter.path} seems to lack {missing} {where}"
 
 
-def _unlikeness(one: str, other: str) -> float:
-    longer, shorter = max(len(one), len(other)) + 5, min(len(one), len(other)) + 5
-    numbers_differ = sorted(re.findall(r"\d+", one)) != sorted(re.findall(r"\d+", other))
-    return (longer / shorter - 1) + (2.0 if numbers_differ else 0.0)
+class _Outline:
+    """Of each line of a file its length and a hash of its numbers: enough to tell whether two lines belong together."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lengths, self.numbers = array("l"), array("q")
+        for line in read_lines(path):
+            self.lengths.append(len(line))
+            self.numbers.append(hash(tuple(sorted(re.findall(r"\d+", line)))))
+
+    def unlikeness(self, mine: int, other: _Outline, its: int) -> float:
+        lengths = self.lengths[mine] + 5, other.lengths[its] + 5
+        return max(lengths) / min(lengths) - 1 + (2.0 if self.numbers[mine] != other.numbers[its] else 0.0)

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-import qknorm
 from qknorm.attention.scale import percentile_length
 from qknorm.data.batches import Encoded, FixedPairs
 from qknorm.data.cleaning import Report, Rules, clean
@@ -30,6 +30,8 @@ from qknorm.data.importers import Pair, read_aligned
 from qknorm.data.subwords import EOS, UNK, Scheme, Subwords
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
+
+_FORMAT = 1  # of the folder; another number makes all corpora anew
 
 # Learning a vocabulary from several corpora, each counts by (its number of sentences) to this power.
 _TEXT_SMOOTHING = 0.5
@@ -63,13 +65,17 @@ class Prepared:
     pairs: list[PreparedPair]
     folder: Path
 
-    def target_pieces(self) -> torch.Tensor:
-        """(pieces,), True for those that occur in a target sentence, and for UNK and EOS: the mask of the logits."""
-        used = torch.zeros(len(self.subwords), dtype=torch.bool)
-        used[[UNK, EOS]] = True
-        for pair in self.pairs:
-            used[torch.from_numpy(np.unique(pair.encoded.target.numbers).astype(np.int64))] = True
-        return used
+    def target_pieces(self, bpe_dropout: bool = False) -> torch.Tensor:
+        """(pieces,), True for those that occur in a target sentence, and for UNK and EOS: the mask of the logits.
+
+        With BPE-dropout a piece may come apart, so all that it is merged from may occur too.
+        """
+        used = {int(number) for pair in self.pairs for number in np.unique(pair.encoded.target.numbers)}
+        if bpe_dropout:
+            used = self.subwords.with_parts(used)
+        mask = torch.zeros(len(self.subwords), dtype=torch.bool)
+        mask[[UNK, EOS, *sorted(used)]] = True
+        return mask
 
     def length(self, percentile: float = 97.5) -> float:
         """L of `henry_scale`: a percentile of the sequence lengths in pieces, source and target together."""
@@ -80,25 +86,29 @@ class Prepared:
 def prepare(pairs: Sequence[PairFiles], merges: int, scheme: Scheme, rules: Rules, cache: Path) -> Prepared:
     """Clean, learn the joint vocabulary, encode; or find what the same files and settings gave before."""
     folder = cache / "prepared" / _key(pairs, merges, scheme, rules)
-    if not (folder / "corpus.json").exists():
-        _make(folder, pairs, merges, scheme, rules)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):  # several processes of one training run come here together
+        if not folder.exists():
+            _make(folder, pairs, merges, scheme, rules)
     return _load(folder, len(pairs))
 
 
 def _key(pairs: Sequence[PairFiles], *settings: object) -> str:
-    digest = hashlib.sha256(repr((qknorm.__version__, settings)).encode())
-    for pair in pairs:
-        digest.update(b"pair")
-        for path in (pair.source, pair.target, *(path for files in pair.held_out for path in files)):
-            with open_bytes(path) as file:
-                digest.update(b"file")
-                while part := file.read(2**20):
-                    digest.update(part)
-    return digest.hexdigest()[:24]
+    def content(path: Path) -> str:
+        digest = hashlib.sha256()
+        with open_bytes(path) as file:
+            while part := file.read(2**20):
+                digest.update(part)
+        return digest.hexdigest()
+
+    contents = [
+        [content(path) for path in (pair.source, pair.target, *(path for files in pair.held_out for path in files))]
+        for pair in pairs
+    ]
+    return hashlib.sha256(repr((_FORMAT, contents, settings)).encode()).hexdigest()[:24]
 
 
 def _make(folder: Path, pairs: Sequence[PairFiles], merges: int, scheme: Scheme, rules: Rules) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
     try:
         cleaned = [_clean_pair(files, rules, _place(scratch, number)) for number, files in enumerate(pairs)]
@@ -109,8 +119,7 @@ def _make(folder: Path, pairs: Sequence[PairFiles], merges: int, scheme: Scheme,
         with replacing(scratch / "corpus.json") as file:
             about = {"pieces": len(subwords), "rules": asdict(rules), "pairs": [report for _, report in cleaned]}
             file.write(json.dumps(about, indent=1, ensure_ascii=False).encode())
-        if folder.exists():  # somebody else was faster, or left it incomplete
-            shutil.rmtree(folder)
+        scratch.chmod(0o755)
         scratch.replace(folder)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -152,21 +161,30 @@ def _write_pair(kept: Sequence[Pair], subwords: Subwords, place: Path) -> None:
         arrays[f"{side}.numbers"], arrays[f"{side}.offsets"] = encoded.numbers, encoded.offsets
         with replacing(place / f"train.{side}") as file:
             file.writelines(line.encode() + b"\n" for line in lines)
-    save_file(arrays, place / "train.safetensors")
+    try:
+        save_file(arrays, place / "train.safetensors")
+    except SafetensorError as error:
+        raise InputError(f"{place / 'train.safetensors'} could not be written: {error}") from None
 
 
 def _load(folder: Path, count: int) -> Prepared:
-    about = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+    try:
+        about = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+        places = [folder if number == 0 else folder / f"pair-{number + 1}" for number in range(count)]
+        loaded = [load_file(place / "train.safetensors") for place in places]
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _damaged(folder, error) from None
     pairs = []
-    for number in range(count):
-        place = folder if number == 0 else folder / f"pair-{number + 1}"
-        try:
-            arrays = load_file(place / "train.safetensors")
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{place} is damaged ({error}); delete the folder and start again") from None
+    for number, (place, arrays) in enumerate(zip(places, loaded, strict=True)):
         source, target = (
             Encoded(arrays[f"{side}.numbers"], arrays[f"{side}.offsets"]) for side in ("source", "target")
         )
         lines = [list(read_lines(place / f"train.{side}")) for side in ("source", "target")]
+        if not len(source) == len(target) == len(lines[0]) == len(lines[1]):
+            raise _damaged(place, "its files differ in length")
         pairs.append(PreparedPair(lines[0], lines[1], FixedPairs(source, target), about["pairs"][number]))
     return Prepared(Subwords.load(folder / "tokenizer.json"), pairs, folder)
+
+
+def _damaged(folder: Path, reason: object) -> InputError:
+    return InputError(f"{folder} is damaged ({reason}); delete the folder and start again")

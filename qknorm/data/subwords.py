@@ -33,8 +33,8 @@ _BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 # The sign that stands for a space may occur in a text, so it is written with an escape, and so is the escape itself.
 _ESCAPE = "\ue000"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", _SPACE: _ESCAPE + "1"}
-# Stand-ins for "this character at the end of a word", from a private area of Unicode.
-_FIRST_STAND_IN = 0xF0000
+# Stand-ins for "this character at the end of a word" are taken from a private area of Unicode.
+_PRIVATE_AREA = range(0xF0000, 0x10FFFE)
 
 
 class Subwords:
@@ -89,9 +89,22 @@ class Subwords:
         visible = [number for number in numbers if number not in (PAD, BOS, EOS)]
         pieces = ["⁇" + (_WORD_END if self.scheme == "words" else "") if n == UNK else self.pieces[n] for n in visible]
         if self.scheme == "words":
-            return "".join(pieces).replace(_WORD_END, " ").removesuffix(" ")
+            spaced = (p.removesuffix(_WORD_END) + " " if p.endswith(_WORD_END) else p for p in pieces)
+            return "".join(spaced).removesuffix(" ")
         text: str = self._tokenizer.decoder.decode(pieces)
         return _from_raw(text)
+
+    def with_parts(self, numbers: Iterable[int]) -> set[int]:
+        """These pieces and all that they are merged from: what BPE-dropout may give in their place."""
+        merged_from = {one + other: (one, other) for one, other in self._ranks}
+        found: set[int] = set()
+        waiting = [self.pieces[number] for number in numbers]
+        while waiting:
+            piece = waiting.pop()
+            if self._numbers[piece] not in found:
+                found.add(self._numbers[piece])
+                waiting += merged_from.get(piece, ())
+        return found
 
     def _words(self, line: str) -> Iterator[list[str]]:
         """The characters of each word, the last one marked, or the first one a space."""
@@ -153,12 +166,22 @@ def _learn_merges(lines: list[str], merges: int, scheme: Scheme) -> tuple[list[s
     # A pair that occurs once teaches nothing.
     trainer = trainers.BpeTrainer(vocab_size=len(alphabet) + merges, min_frequency=2, show_progress=False)
     tokenizer.train_from_iterator(lines, trainer)
-    learned = json.loads(tokenizer.to_str())["model"]["merges"]
+    learned = _without_reserved(json.loads(tokenizer.to_str())["model"]["merges"])
 
     def spelled(symbol: str) -> str:
         return "".join(stand_ins.get(character, character) for character in symbol)
 
     return [spelled(character) for character in alphabet], [(spelled(one), spelled(other)) for one, other in learned]
+
+
+def _without_reserved(merges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The merges, but none that spells a reserved piece, or the mark of a word's end, out of ordinary text."""
+    refused = {*SPECIAL_PIECES, *_BYTES}
+    for one, other in merges:
+        if one in refused or other in refused or one + other in refused or _WORD_END in one + other:
+            refused.add(one + other)
+        else:
+            yield one, other
 
 
 def _mark_word_ends(lines: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -168,7 +191,9 @@ def _mark_word_ends(lines: list[str]) -> tuple[list[str], dict[str, str]]:
     which it then breaks ties between merges.
     """
     last_characters = sorted({word[-1] for line in lines for word in line.split(" ") if word})
-    stand_in = {character: chr(_FIRST_STAND_IN + i) for i, character in enumerate(last_characters)}
+    in_use = set().union(*lines)
+    free = (sign for sign in map(chr, _PRIVATE_AREA) if sign not in in_use)
+    stand_in = dict(zip(last_characters, free, strict=False))
     marked = [" ".join(word[:-1] + stand_in[word[-1]] for word in line.split(" ") if word) for line in lines]
     return marked, {sign: character + _WORD_END for character, sign in stand_in.items()}
 

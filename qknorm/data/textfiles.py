@@ -11,6 +11,7 @@ import errno
 import gzip
 import os
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, BinaryIO, cast
@@ -26,6 +27,10 @@ def open_bytes(path: Path) -> BinaryIO:
     """The content of a file, unpacked if it is gzip; an InputError if there is nothing to open."""
     if path.is_dir():
         raise InputError(f"{path} is a folder; a text file is needed here")
+    if path.exists() and not path.is_file():
+        raise InputError(
+            f"{path} is a pipe or a device; a regular file is needed here, since it is read more than once"
+        )
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -34,19 +39,37 @@ def open_bytes(path: Path) -> BinaryIO:
         raise InputError(f"{path} may not be read: permission denied") from None
     magic = file.read(2)
     file.seek(0)
-    return cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if magic == _GZIP_MAGIC else file
+    return cast(BinaryIO, _Gunzipped(path)) if magic == _GZIP_MAGIC else file
+
+
+class _Gunzipped(gzip.GzipFile):
+    """A gzip file that says in a sentence when it is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "rb")
+
+    def read(self, size: int | None = -1) -> bytes:
+        with self._errors_named():
+            return super().read(size)
+
+    def readline(self, size: int | None = -1) -> bytes:
+        with self._errors_named():
+            return super().readline(size)
+
+    @contextlib.contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise InputError(f"{self.name} is a damaged gzip file: {error}") from None
 
 
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file, one at a time, without their ends."""
     with open_bytes(path) as file:
-        number = 0
-        try:
-            for number, raw in enumerate(file, start=1):
-                line = _decoded(raw.removesuffix(b"\n").removesuffix(b"\r"), path, number)
-                yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-        except (EOFError, gzip.BadGzipFile) as error:
-            raise InputError(f"{path} is a damaged gzip file (after line {number}): {error}") from None
+        for number, raw in enumerate(file, start=1):
+            line = _decoded(raw.removesuffix(b"\r\n" if raw.endswith(b"\r\n") else b"\n"), path, number)
+            yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
 
 
 def _decoded(raw: bytes, path: Path, number: int) -> str:

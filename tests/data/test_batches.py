@@ -111,6 +111,12 @@ class TestPlan:
         first, second = companions(0), companions(1)
         assert len(first & second) < 0.7 * len(first)
 
+    @pytest.mark.parametrize("count", [200, 1000, 5000])
+    def test_batches_of_a_small_corpus_are_not_torn_to_pieces(self, count: int) -> None:
+        source, target = lengths(count)
+        batches = plan(source, target, 4096, 1, 0)
+        assert len(batches) <= 5 + 1.6 * np.maximum(source, target).sum() / 4096
+
     def test_short_and_long_batches_are_mixed(self) -> None:
         source, target = lengths(5000)
         longest = np.array([source[rows].max() for rows in plan(source, target, 1024, 1, 0)])
@@ -135,7 +141,7 @@ class TestSampler:
         for _ in range(2):
             seen = [row for _, rows in take(sampler, in_pass) for row in rows]
             assert sorted(seen) == list(range(300))
-        assert sampler.finished_passes == 1
+        assert sampler.finished_passes == 2
 
     def test_targets_belong_to_their_sources(self) -> None:
         for batch in itertools.islice(iter(BatchSampler([pairs()], 512, seed=1)), 10):
@@ -158,12 +164,16 @@ class TestSampler:
         shared = [take(BatchSampler([pairs(), pairs(50, 1)], 512, 1, rank, 3), 20) for rank in range(3)]
         assert [batch for together in zip(*shared, strict=True) for batch in together] == alone
 
-    def test_a_rank_restored_in_the_middle_goes_on_exactly(self) -> None:
-        sampler = BatchSampler([pairs()], 512, 1, rank=1, world_size=2)
-        take(sampler, 7)
-        restored = BatchSampler([pairs()], 512, 1, rank=1, world_size=2)
-        restored.load_state_dict(sampler.state_dict())
-        assert take(restored, 20) == take(sampler, 20)
+    def test_the_state_of_any_rank_restores_all(self) -> None:
+        samplers = [BatchSampler([pairs()], 512, 1, rank, 2) for rank in range(2)]
+        for sampler in samplers:
+            take(sampler, 7)
+        state = samplers[0].state_dict()
+        assert samplers[1].state_dict() == state
+        for rank, sampler in enumerate(samplers):
+            restored = BatchSampler([pairs()], 512, 1, rank, 2)
+            restored.load_state_dict(state)
+            assert take(restored, 20) == take(sampler, 20)
 
     def test_small_pairs_are_seen_more_often_than_their_size(self) -> None:
         large, small = pairs(3000), pairs(100, 1)

@@ -108,7 +108,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
 
 
 def test_a_file_arrives_whole_and_is_not_fetched_twice(site: Site, tmp_path: Path) -> None:

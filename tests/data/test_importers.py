@@ -13,9 +13,11 @@ from qknorm.errors import InputError
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
 <tmx version="1.4"><header srclang="en"/><body>
-<tu><tuv xml:lang="EN-GB"><seg>The <bpt i="1">red</bpt> house
+<tu><tuv xml:lang="EN-GB"><seg>The <hi>red</hi> house
  is big.</seg></tuv><tuv xml:lang="gl"><seg>A casa vermella é grande.</seg></tuv></tu>
 <tu><tuv xml:lang="en"><seg>Only English.</seg></tuv></tu>
+<tu><tuv xml:lang="en"><seg>Press <bpt i="1">&lt;b&gt;</bpt>Save<ept i="1">&lt;/b&gt;</ept> now.</seg></tuv>
+<tuv xml:lang="gl"><seg>Preme <ph>{\\f1}</ph>Gardar agora.</seg></tuv></tu>
 <tu><tuv lang="en"><seg>A &amp; B</seg></tuv><tuv lang="gl"><seg>A e B</seg></tuv>
 <tuv lang="fr"><seg>A et B</seg></tuv></tu>
 </body></tmx>
@@ -72,6 +74,10 @@ class TestAligned:
             list(read_aligned(tmp_path / "a.en", tmp_path / "a.gl"))
         with pytest.raises(InputError, match=rf"a\.gl seems to lack {lost} before its line 121"):
             list(read_aligned(tmp_path / "a.gl", tmp_path / "a.en"))
+        write_lines(tmp_path / "a.gl", target[: 120 - lost])
+        write_lines(tmp_path / "a.en", source[:120])
+        with pytest.raises(InputError, match=rf"a\.gl seems to lack {lost} at its end"):
+            list(read_aligned(tmp_path / "a.en", tmp_path / "a.gl"))
 
     def test_one_empty_file(self, tmp_path: Path) -> None:
         write_lines(tmp_path / "en", ["one"])
@@ -99,6 +105,7 @@ class TestFormats:
     def test_tmx(self, tmp_path: Path, packed: bool) -> None:
         assert memory(self.write(tmp_path, "m.tmx", TMX, packed)) == [
             ("The red house  is big.", "A casa vermella é grande."),
+            ("Press Save now.", "Preme Gardar agora."),
             ("A & B", "A e B"),
         ]
 
@@ -154,6 +161,24 @@ class TestBadMemories:
 
     def test_mo_that_is_none(self, tmp_path: Path) -> None:
         self.refused(tmp_path, "m.mo", b"nonsense", "not a gettext MO file")
+        catalogue = polib.POFile()
+        catalogue.append(polib.POEntry(msgid="Open file", msgstr="Abrir ficheiro"))
+        for length in (4, 11, 18, 25, 30):  # within the header and its tables
+            path = tmp_path / "cut.mo"
+            path.write_bytes(catalogue.to_binary()[:length])
+            with pytest.raises(InputError, match="not a gettext MO file"):
+                memory(path)
+
+    def test_packed_memories_that_are_cut_off(self, tmp_path: Path) -> None:
+        for name, content in (("m.tmx.gz", TMX), ("m.po.gz", PO), ("m.tsv.gz", "a\tb\n" * 500)):
+            self.refused(tmp_path, name, gzip.compress(content.encode())[:-10], "damaged gzip")
+
+    def test_jsonl_with_half_a_character_or_bottomless(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, "m.jsonl", b'{"en": "\\ud800", "gl": "b"}\n', "half a character")
+        self.refused(tmp_path, "m.jsonl", b"[" * 100_000 + b"\n", "nested too deeply")
+
+    def test_tmx_in_an_unknown_encoding(self, tmp_path: Path) -> None:
+        self.refused(tmp_path, "m.tmx", b'<?xml version="1.0" encoding="klingon"?><tmx/>', "not well-formed XML")
 
     def test_an_unknown_ending(self, tmp_path: Path) -> None:
         self.refused(tmp_path, "m.docx", b"", "known endings: tsv, jsonl, tmx, po, mo")

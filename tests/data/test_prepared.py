@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from qknorm.data.batches import BatchSampler
+from qknorm.data.batches import BatchSampler, DropoutPairs
 from qknorm.data.cleaning import Rules
 from qknorm.data.prepared import PairFiles, Prepared, prepare
 from qknorm.data.subwords import BOS, EOS, PAD, UNK, Subwords
@@ -78,6 +80,14 @@ def test_pieces_of_the_source_alone_are_masked_out_of_the_target(tmp_path: Path)
     assert used[prepared.subwords.pieces.index("z")]
 
 
+def test_with_dropout_every_piece_that_can_be_drawn_may_be_said(tmp_path: Path) -> None:
+    prepared = ready(files(tmp_path), cache=tmp_path, merges=200)
+    plain, closed = prepared.target_pieces(), prepared.target_pieces(bpe_dropout=True)
+    _, target = DropoutPairs(prepared.subwords, SOURCE, TARGET, 0.3, seed=0).in_pass(0)
+    assert closed[target.numbers].all()
+    assert not plain[target.numbers].all()
+
+
 def test_the_length_for_g_is_a_percentile_over_both_sides(tmp_path: Path) -> None:
     prepared = ready(files(tmp_path), cache=tmp_path)
     both = [*prepared.pairs[0].encoded.source.lengths, *prepared.pairs[0].encoded.target.lengths]
@@ -105,7 +115,7 @@ def test_several_pairs_share_one_vocabulary_in_which_the_small_one_counts(tmp_pa
 def test_nothing_to_learn_from_is_said(source: list[str], target: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         ready(files(tmp_path, source=source, target=target), cache=tmp_path / "cache")
-    assert list((tmp_path / "cache" / "prepared").iterdir()) == []
+    assert list((tmp_path / "cache" / "prepared").glob("*[!k]")) == []  # but for the lock
 
 
 def test_a_disk_that_fills_while_caching_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +127,7 @@ def test_a_disk_that_fills_while_caching_leaves_nothing_behind(tmp_path: Path, m
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="the disk is full"):
         ready(train, cache=tmp_path / "cache")
-    assert list((tmp_path / "cache" / "prepared").iterdir()) == []
+    assert list((tmp_path / "cache" / "prepared").glob("*[!k]")) == []  # but for the lock
 
 
 def test_a_damaged_cache_is_named(tmp_path: Path) -> None:
@@ -126,3 +136,29 @@ def test_a_damaged_cache_is_named(tmp_path: Path) -> None:
     (folder / "train.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"is damaged .* delete the folder"):
         ready(files(tmp_path), cache=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["corpus.json", "train.source"])
+def test_a_file_of_the_cache_that_was_cut_is_noticed(tmp_path: Path, name: str) -> None:
+    folder = ready(files(tmp_path), cache=tmp_path).folder
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"is damaged .* delete the folder"):
+        ready(files(tmp_path), cache=tmp_path)
+
+
+def test_processes_that_prepare_the_same_corpus_do_not_disturb_each_other(tmp_path: Path) -> None:
+    files(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from qknorm.data.cleaning import Rules;"
+        "from qknorm.data.prepared import PairFiles, prepare; folder = Path(sys.argv[1]);"
+        "files = PairFiles(folder / 'train.en', folder / 'train.gl');"
+        "print(len(prepare([files], 50, 'raw', Rules(), folder).subwords))"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    outputs = [process.communicate()[0] for process in started]
+    assert len(set(outputs)) == 1
+    assert [process.returncode for process in started] == [0, 0, 0]

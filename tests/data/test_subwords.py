@@ -149,6 +149,37 @@ class TestLearning:
         assert digests != {""}
 
 
+RESERVED = ["<pad>", "<unk>", "<s>", "</s>", "<0x41>", "</w>"]
+
+
+@both_schemes
+@pytest.mark.parametrize("reserved", RESERVED)
+def test_text_that_looks_like_a_reserved_piece_stays_text(scheme: Scheme, reserved: str) -> None:
+    lines = [f"abcd{reserved}efgh {reserved} {reserved}x"] * 50
+    subwords = Subwords.learn(lines, 40, scheme)
+    (numbers,) = subwords.encode(lines[:1])
+    assert not {PAD, UNK, BOS, EOS} & set(numbers)
+    assert subwords.decode(numbers) == lines[0]
+    assert subwords.encode_with_dropout(lines[0], 0.0, random.Random(0)) == numbers
+
+
+def test_private_characters_in_a_text_are_not_taken_for_word_ends() -> None:
+    lines = ["a\U000f0000b \U000f0001"] * 5
+    subwords = Subwords.learn(lines, 10, "words")
+    assert subwords.decode(subwords.encode(lines[:1])[0]) == lines[0]
+
+
+@both_schemes
+def test_parts_are_all_that_dropout_can_give(scheme: Scheme) -> None:
+    subwords = Subwords.learn(LINES, 60, scheme)
+    used = {number for line in subwords.encode(LINES) for number in line}
+    parts = subwords.with_parts(used)
+    rng = random.Random(0)
+    drawn = {number for _ in range(200) for line in LINES for number in subwords.encode_with_dropout(line, 0.4, rng)}
+    assert drawn - used
+    assert drawn <= parts
+
+
 class TestFiles:
     @both_schemes
     def test_a_saved_vocabulary_is_the_same(self, tmp_path: Path, scheme: Scheme) -> None:

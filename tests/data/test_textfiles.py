@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -77,11 +78,24 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         list(read_lines(tmp_path))
 
 
-def test_a_truncated_gzip_is_named(tmp_path: Path) -> None:
+def test_a_damaged_gzip_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file.gz"
-    path.write_bytes(gzip.compress(os.urandom(5000).hex().encode())[:-100])
-    with pytest.raises(InputError, match="damaged gzip"):
-        list(read_lines(path))
+    whole = gzip.compress(random.Random(0).randbytes(5000).hex().encode())
+    for damaged in (whole[:-100], whole[:2000] + b"\x00\xff" * 50 + whole[2100:]):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"file\.gz is a damaged gzip file"):
+            list(read_lines(path))
+
+
+def test_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe is a pipe or a device"):
+        list(read_lines(tmp_path / "pipe"))
+
+
+def test_a_lone_carriage_return_is_a_character_even_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"a\r\r\nb\r")
+    assert list(read_lines(tmp_path / "file")) == ["a\r", "b\r"]
 
 
 class TestReplacing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
@@ -78,6 +79,40 @@ def test_files_of_the_same_name_are_refused(folder: Path) -> None:
     done = run("data", "check", "train.en", "other/train.en", cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "both called train.en" in done.stderr
+
+
+def test_input_is_never_written_over(folder: Path) -> None:
+    before = (folder / "train.en").read_bytes()
+    done = run("data", "check", "train.en", "train.gl", "--out", ".", cwd=folder)
+    assert done.returncode == 2
+    assert "choose another --out" in done.stderr
+    assert (folder / "train.en").read_bytes() == before
+    (folder / "n").mkdir()
+    (folder / "n" / "train.en.gz").write_bytes(gzip.compress(b"x\n" * 50))
+    done = run("data", "check", "train.en", "n/train.en.gz", cwd=folder)
+    assert done.returncode == 2
+    assert "both called train.en" in done.stderr
+
+
+def test_an_output_folder_may_have_any_name(folder: Path) -> None:
+    done = run("data", "check", "train.en", "train.gl", "--out", "b[1]x[red]y", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "b[1]x[red]y: train.en" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--out", "."], "is a folder"),
+        (["--target", "gl/x"], "no language code"),
+        (["--target", "en"], "two languages"),
+    ],
+)
+def test_impossible_imports_are_refused(folder: Path, options: list[str], message: str) -> None:
+    (folder / "memory.tsv").write_text("one\tun\n")
+    done = run("data", "import", "memory.tsv", "--source", "en", "--target", "gl", *options, cwd=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 def test_a_line_of_10_mb_and_nul_bytes_are_dropped_and_counted(folder: Path) -> None:
