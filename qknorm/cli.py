@@ -17,6 +17,7 @@ except ImportError:
     sys.exit(2)
 
 import qknorm
+from qknorm.commands import translation
 from qknorm.commands.data import app as data_app
 from qknorm.errors import InputError
 
@@ -30,6 +31,9 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
+app.command()(translation.train)
+app.command()(translation.translate)
+app.command()(translation.score)
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 

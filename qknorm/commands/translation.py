@@ -1,0 +1,83 @@
+"""`qknorm train`, `qknorm translate`, `qknorm score`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from qknorm.errors import InputError
+
+
+def train(
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(help="A recipe (YAML), or the folder of a run that is to go on; or --src and --tgt."),
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Argument(help="Changes to it: key=value, such as seed=3.")] = None,
+    src: Annotated[Path | None, typer.Option(help="Your own text, one sentence a line.")] = None,
+    tgt: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stands.")] = False,
+    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+) -> None:
+    """Train a translator, and score it on its test set. Ctrl-C saves; --resume goes on exactly."""
+    from qknorm.training.recipe import load_recipe, make_recipe, settings_for
+    from qknorm.training.translation import train as train_translator
+
+    if src is not None or tgt is not None:
+        if src is None or tgt is None:
+            raise InputError("--src and --tgt belong together")
+        changes = [*([str(recipe)] if recipe else []), *(settings or [])]
+        chosen = make_recipe(settings_for(src, tgt), changes, f"{src} and {tgt}")
+        folder = runs / chosen.name
+    elif recipe is None:
+        raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
+    elif recipe.is_dir():
+        chosen, folder = load_recipe(recipe / "recipe.yaml"), recipe
+    else:
+        chosen = load_recipe(recipe, settings or [])
+        folder = runs / chosen.name
+    train_translator(chosen, folder, Console(), resume)
+
+
+def translate(
+    run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
+    file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; standard input without it.")] = None,
+    beam_size: Annotated[int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 is greedy and fast.")] = None,
+) -> None:
+    """Translate lines to standard output. N lines in are N lines out, blank ones included."""
+    from qknorm.data.textfiles import read_lines
+    from qknorm.decoding.translator import Translator
+
+    translator = Translator.load(run)
+    if beam_size is not None:
+        translator = translator.with_beam_size(beam_size)
+    lines = read_lines(file) if file is not None else (line.rstrip("\n") for line in sys.stdin)
+    for translation in translator.stream(lines):
+        print(translation)
+
+
+def score(
+    hypotheses: Annotated[Path, typer.Argument(help="Translations, one a line.")],
+    references: Annotated[Path, typer.Argument(help="What they should be, line by line.")],
+    tokenized: Annotated[bool, typer.Option("--tokenized", help="The lines are tokenised text.")] = False,
+    language: Annotated[str, typer.Option(help="Code of the target language, for (de)tokenising.")] = "en",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """BLEU, chrF and TER of translations, with the signature of how they were computed."""
+    from qknorm.data.textfiles import read_lines
+    from qknorm.evaluation.scores import scores
+
+    found = scores(list(read_lines(hypotheses)), list(read_lines(references)), tokenized, language)
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    table = Table("score", "", box=None)
+    for name, value in found.items():
+        table.add_row(name, f"{value:.2f}" if isinstance(value, float) else str(value))
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""How good a translation is, and whether a difference means anything."""

@@ -1,0 +1,1 @@
+"""The models that are built on the attention library."""

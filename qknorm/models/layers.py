@@ -1,0 +1,97 @@
+"""The parts that the translator and the language model share.
+
+Tensors are (batch, length, dim).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qknorm.attention.lp import lp_normalize
+from qknorm.attention.module import LpNorm
+
+NormKind = Literal["layer", "scale", "rms"]
+Placement = Literal["pre", "post"]
+
+
+def make_norm(kind: NormKind, dim: int) -> nn.Module:
+    """LayerNorm, RMSNorm, or ScaleNorm (Nguyen and Salazar 2019): g · x/‖x‖ with one g that starts at √dim."""
+    if kind == "layer":
+        return nn.LayerNorm(dim)
+    if kind == "rms":
+        return nn.RMSNorm(dim)
+    return LpNorm(2.0, torch.tensor(math.sqrt(dim)))
+
+
+class Residual(nn.Module):
+    """x + sublayer(norm(x)) with the norm before, or norm(x + sublayer(x)) with the norm after."""
+
+    def __init__(self, dim: int, norm: NormKind, placement: Placement, dropout: float) -> None:
+        super().__init__()
+        self.norm = make_norm(norm, dim)
+        self.placement, self.dropout = placement, dropout
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.placement == "pre":
+            return x + self._dropped(sublayer(self.norm(x)))
+        normalized: Tensor = self.norm(x + self._dropped(sublayer(x)))
+        return normalized
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a ReLU between them, started as in the first paper."""
+
+    def __init__(self, dim: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.dropout = dropout
+        for linear in (self.inner, self.outer):
+            nn.init.normal_(linear.weight, std=math.sqrt(2 / (dim + hidden)))
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.outer(F.dropout(F.relu(self.inner(x)), self.dropout, self.training))
+        return out
+
+
+class Embedding(nn.Module):
+    """Vectors of pieces, shared by both languages and by the output layer.
+
+    With FixNorm (Nguyen and Chiang 2018) each vector has length 1 wherever it is used: √dim times that as input, the
+    same unscaled as output weights.
+    """
+
+    def __init__(self, pieces: int, dim: int, fix_norm: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(pieces, dim))
+        self.output_bias = nn.Parameter(torch.zeros(pieces))
+        self.fix_norm, self.input_scale = fix_norm, math.sqrt(dim)
+        if fix_norm:
+            nn.init.uniform_(self.weight, -0.01, 0.01)
+        else:
+            nn.init.normal_(self.weight, std=dim**-0.5)
+
+    def vectors(self) -> Tensor:
+        """(pieces, dim), normalised if they are to be. Computed once per step, used for inputs and outputs."""
+        return lp_normalize(self.weight) if self.fix_norm else self.weight
+
+    def embed(self, numbers: Tensor, vectors: Tensor) -> Tensor:
+        """(batch, length, dim) of piece numbers (batch, length)."""
+        return F.embedding(numbers, vectors) * self.input_scale
+
+
+def sinusoids(length: int, dim: int, device: torch.device | None = None, start: int = 0) -> Tensor:
+    """(length, dim): sines in the first half, cosines in the second, wavelengths from 2π to 10000 · 2π."""
+    half = dim // 2
+    frequencies = torch.exp(torch.arange(half, device=device) * (-math.log(10000.0) / max(half - 1, 1)))
+    angles = torch.arange(start, start + length, device=device)[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=1)

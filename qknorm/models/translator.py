@@ -1,0 +1,209 @@
+"""The encoder-decoder of the first paper, with every part of its tables as a choice.
+
+Tensors are (batch, length, dim); piece numbers are (batch, length).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qknorm.attention.module import KeyValueCache, KeyValues, QKNormAttention
+from qknorm.data.batches import Batch
+from qknorm.data.subwords import PAD
+from qknorm.models.layers import Embedding, FeedForward, NormKind, Placement, Residual, make_norm, sinusoids
+
+
+@dataclass(frozen=True)
+class TranslatorConfig:
+    """The shape of a translator. The defaults are the first paper's base model."""
+
+    dim: int = 512
+    feed_forward: int = 2048
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    heads: int = 8
+    norm: NormKind = "layer"
+    placement: Placement = "pre"
+    fix_norm: bool = True
+    attention: Literal["lp", "rms", "layer", "dot"] = "lp"
+    p: float = 2.0
+    scale: Literal["learned", "fixed", "absent"] = "learned"
+    scale_init: float | None = None
+    per_head_scale: bool = False
+    normalize_value: bool = False
+    dropout: float = 0.3
+    attention_dropout: float = 0.3
+    relu_dropout: float = 0.3
+    embedding_dropout: float = 0.3
+    label_smoothing: float = 0.1
+
+    def make_attention(self) -> QKNormAttention:
+        if self.attention != "lp":
+            norm = None if self.attention == "dot" else self.attention
+            return QKNormAttention(self.dim, self.heads, qk_norm=norm, dropout=self.attention_dropout)
+        attention = QKNormAttention(
+            self.dim,
+            self.heads,
+            p=self.p,
+            scale_init=1.0 if self.scale == "absent" else self.scale_init,
+            per_head_scale=self.per_head_scale,
+            normalize_value=self.normalize_value,
+            dropout=self.attention_dropout,
+        )
+        if self.scale != "learned":
+            attention.q_norm.requires_grad_(False)
+        return attention
+
+    def make_residual(self) -> Residual:
+        return Residual(self.dim, self.norm, self.placement, self.dropout)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, config: TranslatorConfig) -> None:
+        super().__init__()
+        self.attention = config.make_attention()
+        self.attention_residual = config.make_residual()
+        self.feed_forward = FeedForward(config.dim, config.feed_forward, config.relu_dropout)
+        self.feed_forward_residual = config.make_residual()
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.attention_residual(x, lambda x: self.attention(x, attn_mask=mask))
+        out: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention over what has been said, attention to the source, then feed-forward."""
+
+    def __init__(self, config: TranslatorConfig) -> None:
+        super().__init__()
+        self.attention = config.make_attention()
+        self.attention_residual = config.make_residual()
+        self.source_attention = config.make_attention()
+        self.source_attention_residual = config.make_residual()
+        self.feed_forward = FeedForward(config.dim, config.feed_forward, config.relu_dropout)
+        self.feed_forward_residual = config.make_residual()
+
+    def forward(
+        self, x: Tensor, memory: Tensor | KeyValues, memory_mask: Tensor, cache: KeyValueCache | None = None
+    ) -> Tensor:
+        """With a cache, x is (batch × beams, 1, dim) and memory has one row per sentence, not one per beam."""
+        x = self.attention_residual(x, lambda x: self.attention(x, is_causal=True, cache=cache))
+        per_sentence = x.reshape(memory_mask.shape[0], -1, x.shape[-1])  # the beams become queries side by side
+        attended = self.source_attention_residual(
+            per_sentence, lambda x: self.source_attention(x, memory, attn_mask=memory_mask)
+        )
+        out: Tensor = self.feed_forward_residual(attended.view_as(x), self.feed_forward)
+        return out
+
+
+@dataclass
+class DecodingState:
+    """What the decoder keeps between two pieces."""
+
+    memories: list[KeyValues]
+    """Per layer, the keys and values of the source: one row per sentence."""
+    memory_mask: Tensor
+    caches: list[KeyValueCache]
+    """Per layer, those of the target so far: one row per sentence and beam."""
+    vectors: Tensor
+    """The embedding vectors, normalised once."""
+
+    def reorder(self, beams: Tensor) -> None:
+        """Let row i continue what row beams[i] was."""
+        for cache in self.caches:
+            cache.reorder(beams)
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """Go on with these sentences only; `reorder` does the same for their beams."""
+        self.memories = [KeyValues(*(side.index_select(0, sentences) for side in memory)) for memory in self.memories]
+        self.memory_mask = self.memory_mask.index_select(0, sentences)
+
+
+class LanguagePair(NamedTuple):
+    """The numbers of two languages, and which pieces may be said: (pieces,), True for those of the target."""
+
+    source: int
+    target: int
+    target_pieces: Tensor
+
+
+class TranslatorModel(nn.Module):
+    """Piece numbers in, a loss or log-probabilities out."""
+
+    def __init__(self, config: TranslatorConfig, pairs: Sequence[LanguagePair]) -> None:
+        super().__init__()
+        self.config, self.pairs = config, [(pair.source, pair.target) for pair in pairs]
+        pieces = len(pairs[0].target_pieces)
+        languages = 1 + max(number for pair in self.pairs for number in pair)
+        self.embedding = Embedding(pieces, config.dim, config.fix_norm)
+        self.languages = nn.Parameter(torch.randn(languages, config.dim) * config.dim**-0.5)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        final = config.placement == "pre"  # with the norm before each sublayer, the last sum is still to be normalised
+        self.encoder_norm = make_norm(config.norm, config.dim) if final else nn.Identity()
+        self.decoder_norm = make_norm(config.norm, config.dim) if final else nn.Identity()
+        for number, pair in enumerate(pairs):
+            said = pair.target_pieces.nonzero().squeeze(1)
+            places = torch.full((pieces,), -1).index_copy(0, said, torch.arange(len(said)))
+            self.register_buffer(f"said_{number}", said, persistent=False)
+            self.register_buffer(f"places_{number}", places, persistent=False)
+
+    def said(self, pair: int) -> Tensor:
+        """The numbers of the pieces that a pair's target may have. Only they have logits at all."""
+        return self.get_buffer(f"said_{pair}")
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The mean loss over the target pieces, EOS included, with label smoothing over what may be said."""
+        vectors = self.embedding.vectors()
+        memory = self.encode(batch.source, batch.source_mask, batch.pair, vectors)
+        x = self._input(batch.target_in, self.pairs[batch.pair][1], vectors)
+        for layer in self.decoder:
+            x = layer(x, memory, batch.source_mask)
+        real = batch.target_out != PAD
+        logits = self._logits(self.decoder_norm(x)[real], batch.pair, vectors)
+        wanted = self.get_buffer(f"places_{batch.pair}")[batch.target_out[real]]
+        return F.cross_entropy(logits, wanted, label_smoothing=self.config.label_smoothing if self.training else 0.0)
+
+    def encode(self, source: Tensor, mask: Tensor, pair: int, vectors: Tensor) -> Tensor:
+        x = self._input(source, self.pairs[pair][0], vectors)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        encoded: Tensor = self.encoder_norm(x)
+        return encoded
+
+    def start(self, source: Tensor, pair: int) -> DecodingState:
+        """Read the source sentences (batch, length), once."""
+        vectors, mask = self.embedding.vectors(), (source != PAD)[:, None, None, :]
+        encoded = self.encode(source, mask, pair, vectors)
+        memories = [layer.source_attention.key_values(encoded) for layer in self._decoder_layers()]
+        return DecodingState(memories, mask, [KeyValueCache() for _ in self.decoder], vectors)
+
+    def step(self, pieces: Tensor, pair: int, state: DecodingState) -> Tensor:
+        """Say one more piece after `pieces` (batch × beams,): log-probabilities over `said(pair)`."""
+        x = self._input(pieces[:, None], self.pairs[pair][1], state.vectors, start=state.caches[0].length)
+        for layer, memory, cache in zip(self.decoder, state.memories, state.caches, strict=True):
+            x = layer(x, memory, state.memory_mask, cache)
+        return self._logits(self.decoder_norm(x)[:, 0], pair, state.vectors).log_softmax(-1)
+
+    def _decoder_layers(self) -> Iterator[DecoderLayer]:
+        for layer in self.decoder:
+            assert isinstance(layer, DecoderLayer)
+            yield layer
+
+    def _logits(self, states: Tensor, pair: int, vectors: Tensor) -> Tensor:
+        said = self.said(pair)
+        return F.linear(states, vectors[said], self.embedding.output_bias[said])
+
+    def _input(self, numbers: Tensor, language: int, vectors: Tensor, start: int = 0) -> Tensor:
+        x = self.embedding.embed(numbers, vectors) + self.languages[language]
+        x = x + sinusoids(numbers.shape[1], self.config.dim, x.device, start).to(x.dtype)
+        return F.dropout(x, self.config.embedding_dropout, self.training)

@@ -1,0 +1,257 @@
+"""The recipe of a run: typed, checked, read from YAML. A key that no recipe knows is named with its nearest."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from qknorm.data.subwords import Scheme
+from qknorm.data.textfiles import open_bytes, replacing
+from qknorm.errors import InputError
+from qknorm.models.layers import NormKind, Placement
+from qknorm.training.schedules import Kind
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class DataRecipe(_Part):
+    """Where the sentences are, and how they become pieces."""
+
+    corpus: str | None = None
+    """A named corpus (`qknorm data list`), such as tatoeba-en-es:20k; or else source and target below."""
+    source: str | None = None
+    """The training text, one sentence a line."""
+    target: str | None = None
+    """Its translation, line by line."""
+    dev: tuple[str, str] | None = None
+    """Source and target of the dev set. Without it, 500 pairs (at most a tenth) are split off the training text."""
+    test: tuple[str, str] | None = None
+    """Source and target of the test set; split off likewise."""
+    languages: tuple[str, str] = ("src", "tgt")
+    """Codes of the two languages, for detokenisation; a named corpus brings its own."""
+    scheme: Scheme = "raw"
+    """`words` for text that is already tokenised, `raw` for text as people write it."""
+    merges: int = Field(8000, ge=1)
+    """Merges of the joint BPE vocabulary."""
+    bpe_dropout: float = Field(0.0, ge=0, lt=1)
+    """Each merge is skipped with this probability, drawn anew in every pass."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> DataRecipe:
+        if (self.corpus is None) == (self.source is None) or (self.source is None) != (self.target is None):
+            raise ValueError("give either data.corpus, or both data.source and data.target")
+        return self
+
+
+class ModelRecipe(_Part):
+    """The shape of the translator; the defaults are the first paper's base model."""
+
+    dim: int = Field(512, ge=2)
+    """Width of the model."""
+    feed_forward: int = Field(2048, ge=1)
+    """Width inside the feed-forward layers."""
+    encoder_layers: int = Field(6, ge=1)
+    """Layers that read."""
+    decoder_layers: int = Field(6, ge=1)
+    """Layers that write."""
+    heads: int = Field(8, ge=1)
+    """Attention heads; they must divide dim."""
+    norm: NormKind = "layer"
+    """`layer`, `scale` (one number per norm) or `rms`."""
+    placement: Placement = "pre"
+    """Norms before (`pre`) or after (`post`) each sublayer."""
+    fix_norm: bool = True
+    """Word vectors of length 1."""
+    attention: Literal["lp", "rms", "layer", "dot"] = "lp"
+    """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
+    p: float = Field(2.0, ge=1)
+    """The norm of `lp`, from 1 to .inf."""
+    scale: Literal["learned", "fixed", "absent"] = "learned"
+    """The factor g of `lp`: learned, kept at its start, or left out (1)."""
+    scale_init: float | Literal["henry", "comparable"] = "henry"
+    """Where g starts: log2(L² − L) of the first paper, as hot as plain attention, or a number."""
+    per_head_scale: bool = False
+    """One g per head."""
+    normalize_value: bool = False
+    """Values are normalised too (an ablation)."""
+    dropout: float = Field(0.3, ge=0, lt=1)
+    """Of each sublayer's output."""
+    attention_dropout: float = Field(0.3, ge=0, lt=1)
+    """Of the attention weights."""
+    relu_dropout: float = Field(0.3, ge=0, lt=1)
+    """Inside the feed-forward layers."""
+    embedding_dropout: float = Field(0.3, ge=0, lt=1)
+    """Of the input vectors."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> ModelRecipe:
+        if self.dim % self.heads:
+            raise ValueError(f"model.heads ({self.heads}) must divide model.dim ({self.dim})")
+        if self.dim % 2:
+            raise ValueError(f"model.dim ({self.dim}) must be even: positions are pairs of sine and cosine")
+        return self
+
+
+class TrainingRecipe(_Part):
+    """How it is trained."""
+
+    seed: int = 1
+    """Of everything that is drawn at random."""
+    budget: int = Field(4096, ge=16)
+    """A batch has at most this many positions on its longer side."""
+    accumulate: int = Field(1, ge=1)
+    """Batches per update (and process)."""
+    schedule: Kind = "warmup-flat"
+    """`warmup-flat` (the paper's), `constant` (its baseline), `vaswani` or `cosine`."""
+    peak: float | None = Field(None, gt=0)
+    """The highest learning rate; without it the paper's, 1/√(dim · warmup), or 3e-4 for `constant`."""
+    warmup: int = Field(8000, ge=1)
+    """Updates until the peak."""
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    """Spread over the pieces of the target language."""
+    word_dropout: float = Field(0.1, ge=0, lt=1)
+    """An input piece becomes UNK with this probability."""
+    clip: float = Field(1.0, gt=0)
+    """The largest gradient norm."""
+    validate_every: int = Field(1000, ge=1)
+    """Updates between validations; each saves a checkpoint."""
+    max_validations: int = Field(200, ge=1)
+    """At most so many."""
+    max_updates: int | None = Field(None, ge=1)
+    """At most so many updates."""
+    min_rate: float = Field(1e-5, ge=0)
+    """Training ends when the decayed learning rate falls below this."""
+    stop_after: int | None = Field(None, ge=1)
+    """Training ends when so many validations in a row brought no better score."""
+
+
+class DecodingRecipe(_Part):
+    """How it translates."""
+
+    beam_size: int = Field(4, ge=1)
+    """Hypotheses per sentence."""
+    validation_beam_size: int = Field(4, ge=1)
+    """The same during training; 1 is fast."""
+    length_penalty: float = 0.6
+    """Exponent of ((5 + length)/6); larger prefers longer translations."""
+    extra_length: int = Field(50, ge=1)
+    """At most so many pieces more than the source."""
+
+
+class Recipe(_Part):
+    """One translation run."""
+
+    name: str = "run"
+    """The run folder is runs/NAME."""
+    data: DataRecipe
+    model: ModelRecipe = ModelRecipe()
+    training: TrainingRecipe = TrainingRecipe()
+    decoding: DecodingRecipe = DecodingRecipe()
+
+    def save(self, path: Path) -> None:
+        with replacing(path) as file:
+            file.write(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True).encode())
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, changed by `key=value` such as training.seed=3, or seed=3 where that is unambiguous."""
+    with open_bytes(path) as file:
+        try:
+            content = yaml.safe_load(file.read().decode("utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path} is not a YAML file: {reason}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is not a recipe: it must hold keys such as data and model")
+    return make_recipe(content, overrides, str(path))
+
+
+def settings_for(source: Path, target: Path) -> dict[str, Any]:
+    """A recipe for somebody's own two files on a small machine, by the number of lines."""
+    with open_bytes(source) as file:
+        lines = sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+    small = lines < 30_000
+    passes = 12 if small else 8
+    updates = max(400, passes * lines // 60)
+    return {
+        "name": source.stem,
+        "data": {"source": str(source), "target": str(target), "merges": 3000 if small else 8000},
+        "model": {
+            "dim": 128 if small else 256,
+            "feed_forward": 256 if small else 1024,
+            "encoder_layers": 3 if small else 4,
+            "decoder_layers": 3 if small else 4,
+            "heads": 4,
+            **dict.fromkeys(("dropout", "embedding_dropout"), 0.1 if small else 0.2),
+            **dict.fromkeys(("attention_dropout", "relu_dropout"), 0.0),
+        },
+        "training": {
+            "budget": 2048,
+            "schedule": "cosine",
+            "peak": 2e-3 if small else 1e-3,
+            "warmup": max(100, updates // 10),
+            "validate_every": max(100, updates // 10),
+            "max_updates": updates,
+        },
+        "decoding": {"validation_beam_size": 1},
+    }
+
+
+def make_recipe(content: Mapping[str, Any], overrides: Sequence[str], shown: str) -> Recipe:
+    """A checked recipe, or one sentence about the first thing that is wrong with it."""
+    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
+    for override in overrides:
+        _apply(override, merged)
+    try:
+        return Recipe.model_validate(merged)
+    except ValidationError as error:
+        raise InputError(f"{shown}: {_first_problem(error)}") from None
+
+
+def _apply(override: str, content: dict[str, Any]) -> None:
+    key, equals, text = override.partition("=")
+    if not equals:
+        raise InputError(f"{override!r} is no setting; write key=value, such as training.seed=3")
+    *parts, leaf = key.split(".")
+    if not parts:
+        owners = [part for part, keys in _keys().items() if leaf in keys]
+        if len(owners) > 1:
+            raise InputError(f"{leaf} is a key of {' and '.join(owners)}; write {owners[0]}.{leaf}={text}")
+        parts = [owner for owner in owners if owner]
+    place = content
+    for part in parts:
+        place = place.setdefault(part, {})
+    place[leaf] = yaml.safe_load(text)
+
+
+def _keys() -> dict[str, set[str]]:
+    """The keys of each part of a recipe, those of the recipe itself under ""."""
+    keys = {"": set(Recipe.model_fields)}
+    for name, field in Recipe.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, _Part):
+            keys[name] = set(kind.model_fields)
+    return keys
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        *parts, leaf = first["loc"]
+        siblings = _keys().get(".".join(map(str, parts)), set())
+        (nearest,) = difflib.get_close_matches(str(leaf), sorted(siblings), n=1, cutoff=0) or ("",)
+        return f"there is no key {where}; the nearest is {'.'.join((*map(str, parts), nearest))}"
+    message = first["msg"].removeprefix("Value error, ")
+    return (
+        f"{where}: {message} (given: {first['input']!r})"
+        if first["loc"] and first["type"] != "value_error"
+        else message
+    )

@@ -1,0 +1,58 @@
+"""Learning rates: what changes with each update, and what changes with the validations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["warmup-flat", "constant", "vaswani", "cosine"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate of update 1, 2, …, before the validations have their say.
+
+    warmup-flat: up to `peak` over the warm-up, then flat (the first paper's QKNorm model).
+    constant: `peak` throughout (its baseline). vaswani: up as before, then falling with 1/√step.
+    cosine: up, then down to `peak`/10 at `total` updates (nanoGPT).
+    """
+
+    kind: Kind
+    peak: float
+    warmup: int = 0
+    total: int = 0
+
+    def rate(self, step: int) -> float:
+        if self.kind == "constant":
+            return self.peak
+        if step <= self.warmup:
+            return self.peak * step / self.warmup
+        if self.kind == "warmup-flat":
+            return self.peak
+        if self.kind == "vaswani":
+            return self.peak * math.sqrt(max(self.warmup, 1) / step)
+        progress = min(1.0, (step - self.warmup) / max(1, self.total - self.warmup))
+        return self.peak * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
+
+
+def peak_of_paper(dim: int, warmup: int) -> float:
+    """d^-½ · warmup^-½: where the linear warm-up of Vaswani et al. ends."""
+    return 1 / math.sqrt(dim * warmup)
+
+
+@dataclass
+class ValidationDecay:
+    """Multiplies the rate by 0.8 whenever the score is strictly below each of the previous three (after warm-up)."""
+
+    factor: float = 1.0
+    patience: int = 3
+    decay: float = 0.8
+
+    def update(self, scores: list[float], warmed_up: bool) -> bool:
+        """Take note of the newest of all scores so far; says whether the rate was lowered."""
+        recent = scores[-1 - self.patience : -1]
+        if warmed_up and len(recent) == self.patience and all(scores[-1] < score for score in recent):
+            self.factor *= self.decay
+            return True
+        return False

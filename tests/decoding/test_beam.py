@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from qknorm.data.subwords import BOS, EOS
+from qknorm.decoding.beam import BeamSettings, Hypothesis, beam_search
+from qknorm.models.translator import TranslatorModel
+from tests.models.test_translator import model
+
+SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [14, 15]]
+
+
+@pytest.fixture(scope="module")
+def translator() -> TranslatorModel:
+    """Sharp enough for translations to differ in length."""
+    made = model().eval()
+    with torch.no_grad():
+        made.embedding.output_bias.copy_(torch.randn(30) * 1.5)
+        made.embedding.output_bias[EOS] = 0.5
+    return made
+
+
+def log_probability(translator: TranslatorModel, source: list[int], pieces: list[int]) -> float:
+    """Of a whole translation, EOS included, by the model alone."""
+    places = translator.get_buffer("places_0")
+    total, said = 0.0, [BOS, *pieces]
+    with torch.inference_mode():
+        state = translator.start(torch.tensor([[*source, EOS]]), 0)
+        for piece, wanted in zip(said, [*pieces, EOS], strict=True):
+            total += float(translator.step(torch.tensor([piece]), 0, state)[0, places[wanted]])
+    return total
+
+
+def penalty(length: int, exponent: float = 0.6) -> float:
+    return math.pow((5 + length) / 6, exponent)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3, 6])
+def test_scores_are_those_of_the_model(translator: TranslatorModel, beam_size: int) -> None:
+    settings = BeamSettings(beam_size=beam_size, extra_length=6)
+    for source, hypotheses in zip(SOURCES, beam_search(translator, SOURCES, settings), strict=True):
+        assert len(hypotheses) == beam_size
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        for hypothesis in hypotheses:
+            expected = log_probability(translator, source, hypothesis.pieces)
+            assert sum(hypothesis.piece_scores) == pytest.approx(expected, abs=1e-4)
+            assert hypothesis.score == pytest.approx(expected / penalty(len(hypothesis.pieces) + 1), abs=1e-4)
+
+
+def test_greedy_takes_the_likeliest_piece_each_time(translator: TranslatorModel) -> None:
+    (found,) = beam_search(translator, SOURCES[:1], BeamSettings(beam_size=1, extra_length=6))
+    said = translator.said(0)
+    pieces, last = [], BOS
+    with torch.inference_mode():
+        state = translator.start(torch.tensor([[*SOURCES[0], EOS]]), 0)
+        for _ in range(9):
+            last = int(said[translator.step(torch.tensor([last]), 0, state).argmax()])
+            if last == EOS:
+                break
+            pieces.append(last)
+    assert found[0].pieces == pieces
+
+
+def test_a_wide_beam_finds_the_best_of_all(translator: TranslatorModel) -> None:
+    """All translations of up to two pieces, one by one, against a beam that can hold them."""
+    settings = BeamSettings(beam_size=27 * 28, extra_length=1)
+    (found,) = beam_search(translator, [SOURCES[1]], settings)
+    said = [piece for piece in translator.said(0).tolist() if piece != EOS]
+    everything = [list(pieces) for length in range(3) for pieces in itertools.product(said, repeat=length)]
+    scores = {
+        tuple(pieces): log_probability(translator, SOURCES[1], pieces) / penalty(len(pieces) + 1)
+        for pieces in everything[:200]
+    }
+    best = max(scores, key=scores.__getitem__)
+    assert found[0].score >= scores[best] - 1e-4
+
+
+def same(one: list[Hypothesis], other: list[Hypothesis]) -> bool:
+    return [h.pieces for h in one] == [h.pieces for h in other]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_translation_does_not_depend_on_its_neighbours(translator: TranslatorModel, beam_size: int) -> None:
+    settings = BeamSettings(beam_size=beam_size, extra_length=8)
+    together = beam_search(translator, SOURCES, settings)
+    alone = [beam_search(translator, [source], settings)[0] for source in SOURCES]
+    shuffled = beam_search(translator, SOURCES[::-1], settings)[::-1]
+    for one, two, three in zip(together, alone, shuffled, strict=True):
+        assert same(one, two)
+        assert same(one, three)
+
+
+def test_lengths_are_kept(translator: TranslatorModel) -> None:
+    for hypotheses in beam_search(translator, SOURCES, BeamSettings(extra_length=2, min_length=2)):
+        assert all(len(hypothesis.pieces) >= 2 for hypothesis in hypotheses)
+    for source, hypotheses in zip(SOURCES, beam_search(translator, SOURCES, BeamSettings(extra_length=2)), strict=True):
+        assert all(len(hypothesis.pieces) <= len(source) + 2 for hypothesis in hypotheses)
+
+
+def test_a_larger_length_penalty_gives_longer_translations(translator: TranslatorModel) -> None:
+    def total(exponent: float) -> int:
+        settings = BeamSettings(length_penalty=exponent, extra_length=20)
+        return sum(len(hypotheses[0].pieces) for hypotheses in beam_search(translator, SOURCES, settings))
+
+    assert total(0.0) <= total(0.6) <= total(3.0)
+    assert total(0.0) < total(3.0)

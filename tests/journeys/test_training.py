@@ -1,0 +1,158 @@
+"""Train, interrupt, go on, translate, score: through the command line, on the embedded corpus."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qknorm import Translator
+from qknorm.data.textfiles import read_lines, write_lines
+from tests.journeys.test_command import run
+
+SMALL = [
+    "corpus=phrasebook-en-gl:2k", "merges=200", "dim=16", "feed_forward=32", "encoder_layers=1", "decoder_layers=1",
+    "heads=2", "budget=512", "schedule=cosine", "peak=0.003", "warmup=10", "validate_every=8", "max_updates=24",
+    "validation_beam_size=1", "extra_length=5", "name=small",
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder with a recipe in it; corpora are kept between tests."""
+    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    (tmp_path / "recipe.yaml").write_text("data:\n  scheme: raw\n")
+    return tmp_path
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def outcome(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
+    """What must not depend on interruptions: the weights, the optimiser's memory, and the metrics but for times."""
+    metrics = [json.loads(line) for line in read_lines(folder / "metrics.jsonl")]
+    for line in metrics:
+        del line["seconds"], line["tokens_per_second"]
+    last = folder / "checkpoints" / (folder / "checkpoints" / "last").read_text().strip()
+    return digest(last / "model.safetensors"), digest(last / "optimizer.safetensors"), metrics
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "qknorm", "train", *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_again_and_again_ends_with_the_same_bits(folder: Path) -> None:
+    done = run("train", "recipe.yaml", *SMALL, "bpe_dropout=0.1", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    expected = outcome(folder / "runs" / "small")
+
+    rng, killed = random.Random(0), 0
+    arguments = ["recipe.yaml", *SMALL, "bpe_dropout=0.1", "name=killed"]
+    for _ in range(12):
+        process = start(folder, *arguments)
+        time.sleep(3.5 + 4 * rng.random())
+        process.kill()
+        process.communicate()
+        killed += process.returncode == -signal.SIGKILL
+        if (folder / "runs" / "killed" / "recipe.yaml").exists():
+            arguments = ["runs/killed", "--resume"]
+        if killed == 3:
+            break
+    done = run("train", *arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert killed
+    assert outcome(folder / "runs" / "killed") == expected
+
+
+def test_train_translate_score(folder: Path) -> None:
+    done = run("train", "recipe.yaml", *SMALL, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    trained = folder / "runs" / "small"
+    lines = [json.loads(line) for line in read_lines(trained / "metrics.jsonl")]
+    assert [line["step"] for line in lines] == [8, 16, 24]
+    assert lines[-1]["train_loss"] < lines[0]["train_loss"]
+    assert len(lines[0]["scales"]) == 3  # one g for each of the three attentions
+    scores = json.loads((trained / "test" / "scores.json").read_text())
+    assert scores["lines"] == 2000
+    assert scores["signature"].startswith("nrefs:1")
+
+    write_lines(folder / "in.txt", ["The house is red.", "", "  ", "жжж 😀", "I eat."])
+    done = run("translate", "runs/small", "in.txt", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    out = done.stdout.split("\n")[:-1]
+    assert len(out) == 5
+    assert out[1] == out[2] == ""
+    assert Translator.load(trained).translate(["I eat.", ""]) == [out[4], ""]
+
+    done = run(
+        "score",
+        str(trained / "test" / "hypotheses.txt"),
+        str(trained / "test" / "references.txt"),
+        "--json",
+        cwd=folder,
+    )
+    assert json.loads(done.stdout)["bleu"] == pytest.approx(scores["bleu"])
+
+    again = run("train", "recipe.yaml", *SMALL, cwd=folder)
+    assert again.returncode == 2
+    assert "holds a run already" in again.stderr
+
+
+def test_a_damaged_checkpoint_is_passed_over(folder: Path) -> None:
+    done = run("train", "recipe.yaml", *SMALL, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    trained = folder / "runs" / "small"
+    expected = outcome(trained)
+    newest = trained / "checkpoints" / "step-000024" / "model.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    done = run("train", "runs/small", "--resume", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "step-000024 is damaged" in done.stderr
+    assert "going on after update 16" in done.stdout
+    assert outcome(trained) == expected
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(folder: Path) -> None:
+    process = start(folder, "recipe.yaml", *SMALL, "max_updates=100000", "validate_every=100000")
+    assert process.stdout is not None
+    process.stdout.readline()  # the line about the corpus: training begins
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate()
+    assert process.returncode == 130, output
+    assert "Go on with: qknorm train runs/small --resume" in output
+    assert len(list((folder / "runs" / "small" / "checkpoints").glob("step-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.yaml"], "nowhere.yaml does not exist"),
+        ([], "Give a recipe, or --src and --tgt"),
+        (["--src", "a"], "--src and --tgt belong together"),
+        (["recipe.yaml", "corpus=phrasebook-en-gl:2k", "heads=7"], "model.heads (7) must divide"),
+        (["recipe.yaml", "corpus=phrasebok"], "the nearest name is 'phrasebook-en-gl'"),
+    ],
+)
+def test_wrong_calls_get_one_sentence(folder: Path, arguments: list[str], message: str) -> None:
+    done = run("train", *arguments, cwd=folder)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_folder_that_is_no_run_is_named(folder: Path) -> None:
+    done = run("translate", ".", cwd=folder / "..")
+    assert done.returncode == 2
+    assert "is no run folder" in done.stderr

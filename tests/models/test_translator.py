@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from qknorm.data.batches import Batch
+from qknorm.data.subwords import EOS, PAD
+from qknorm.models.layers import sinusoids
+from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
+
+PIECES = 30
+TINY = TranslatorConfig(
+    dim=16,
+    feed_forward=32,
+    encoder_layers=2,
+    decoder_layers=2,
+    heads=4,
+    dropout=0.0,
+    attention_dropout=0.0,
+    relu_dropout=0.0,
+    embedding_dropout=0.0,
+    scale_init=6.0,  # at √head_dim a fresh "lp" equals a fresh "rms"
+)
+BATCH = Batch.of([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]])
+
+CHOICES: list[dict[str, Any]] = [
+    {},
+    {"norm": "scale"},
+    {"norm": "rms"},
+    {"placement": "post"},
+    {"fix_norm": False},
+    {"attention": "dot"},
+    {"attention": "rms"},
+    {"attention": "layer"},
+    {"p": 3.0, "per_head_scale": True},
+    {"scale": "fixed", "scale_init": 5.0},
+    {"scale": "absent"},
+    {"normalize_value": True},
+]
+
+
+def model(**choices: Any) -> TranslatorModel:
+    torch.manual_seed(0)
+    said = torch.arange(PIECES) != PAD
+    said[[2, 29]] = False  # BOS, and a piece of the source alone
+    return TranslatorModel(dataclasses.replace(TINY, **choices), [LanguagePair(0, 1, said)])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shape", "parameters"),
+    [
+        (3164, {"encoder_layers": 4, "decoder_layers": 4, "heads": 4}, 31_051_880),  # gl→en
+        (8217, {}, 48_356_907),  # sk→en
+        (8304, {}, 48_401_538),  # en→he
+    ],
+)
+def test_the_papers_models_have_the_papers_number_of_parameters(
+    pieces: int, shape: dict[str, int], parameters: int
+) -> None:
+    """Table 1 of Henry et al.; the number of pieces is the one whole number that fits."""
+    paper = TranslatorModel(TranslatorConfig(**shape), [LanguagePair(0, 1, torch.ones(pieces, dtype=torch.bool))])  # type: ignore[arg-type]
+    assert sum(parameter.numel() for parameter in paper.parameters()) == parameters
+
+
+def test_every_choice_is_another_model() -> None:
+    losses = [float(model(**choices)(BATCH)) for choices in CHOICES]
+    for (one, first), (other, second) in itertools.combinations(zip(CHOICES, losses, strict=True), 2):
+        assert first != second, (one, other)
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+def test_every_choice_learns_one_batch_by_heart(choices: dict[str, Any]) -> None:
+    learner = model(**choices)
+    optimizer = torch.optim.Adam((p for p in learner.parameters() if p.requires_grad), lr=5e-3)
+    learner.config = dataclasses.replace(learner.config, label_smoothing=0.0)
+    before = float(learner(BATCH))
+    for _ in range(80):
+        optimizer.zero_grad()
+        torch.autograd.backward(learner(BATCH))
+        optimizer.step()
+    assert float(learner(BATCH)) < 0.35 * before
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+def test_decoding_piece_by_piece_gives_the_probabilities_of_training(choices: dict[str, Any]) -> None:
+    translator = model(**choices).eval()
+    places = translator.get_buffer("places_0")
+    with torch.inference_mode():
+        state = translator.start(BATCH.source, 0)
+        steps = [translator.step(BATCH.target_in[:, t], 0, state) for t in range(BATCH.target_in.shape[1])]
+        expected = float(translator(BATCH))
+    real = (BATCH.target_out != PAD).nonzero().tolist()
+    total = -sum(float(steps[t][row, places[BATCH.target_out[row, t]]]) for row, t in real)
+    assert total / len(real) == pytest.approx(expected, rel=1e-4)
+
+
+def test_beams_share_the_memory_of_their_sentence() -> None:
+    translator = model().eval()
+    with torch.inference_mode():
+        one = translator.step(torch.tensor([2, 2]), 0, translator.start(BATCH.source, 0))
+        beams = translator.step(torch.tensor([2] * 6), 0, translator.start(BATCH.source, 0))
+    assert torch.allclose(beams, one.repeat_interleave(3, 0), atol=1e-5)
+
+
+def test_padding_changes_nothing() -> None:
+    translator = model().eval()
+    alone = [float(translator(Batch.of([source], [target]))) for source, target in (([5, 6, 7], [9, 10]), ([8], [11]))]
+    together = float(translator(Batch.of([[5, 6, 7], [8]], [[9, 10], [11]])))
+    assert together == pytest.approx((3 * alone[0] + 2 * alone[1]) / 5, rel=1e-5)
+
+
+def test_only_pieces_of_the_target_language_have_logits() -> None:
+    said = model().said(0).tolist()
+    assert EOS in said
+    assert not {PAD, 2, 29} & set(said)
+
+
+def test_label_smoothing_is_spread_over_what_may_be_said() -> None:
+    translator = model().train()
+    translator.config = dataclasses.replace(translator.config, label_smoothing=0.0)
+    sharp = float(translator(BATCH))
+    translator.config = dataclasses.replace(translator.config, label_smoothing=1.0)
+    uniform = float(translator(BATCH))
+    translator.config = dataclasses.replace(translator.config, label_smoothing=0.1)
+    assert float(translator(BATCH)) == pytest.approx(0.9 * sharp + 0.1 * uniform, rel=1e-5)
+
+
+def test_a_factor_that_is_fixed_or_absent_does_not_learn() -> None:
+    for scale, value in (("fixed", 5.0), ("absent", 1.0)):
+        attention = model(scale=scale, scale_init=5.0).decoder[0].attention
+        assert not attention.q_norm.scale.requires_grad  # type: ignore[union-attr]
+        assert float(attention.q_norm.scale) == value  # type: ignore[union-attr, arg-type]
+
+
+def test_positions_are_sines_then_cosines() -> None:
+    table = sinusoids(5, 8)
+    assert table[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert torch.allclose(
+        table[1, [0, 4]],
+        torch.tensor([1.0, 1.0]).sin() * torch.tensor([1, 0]) + torch.tensor([1.0, 1.0]).cos() * torch.tensor([0, 1]),
+    )
+    assert torch.equal(sinusoids(2, 8, start=3), table[3:])

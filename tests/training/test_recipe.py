@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qknorm.errors import InputError
+from qknorm.training.recipe import load_recipe, make_recipe
+
+BASE = {"data": {"corpus": "phrasebook-en-gl"}}
+
+
+def problem(content: dict[str, object], *overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        make_recipe({**BASE, **content}, overrides, "mine.yaml")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_defaults_are_the_papers_base_model() -> None:
+    recipe = make_recipe(BASE, [], "")
+    assert (recipe.model.dim, recipe.model.feed_forward, recipe.model.heads) == (512, 2048, 8)
+    assert (recipe.training.budget, recipe.training.warmup, recipe.model.dropout) == (4096, 8000, 0.3)
+    assert (recipe.decoding.beam_size, recipe.decoding.length_penalty) == (4, 0.6)
+
+
+def test_a_typo_names_the_nearest_key() -> None:
+    assert problem({"model": {"head": 4}}) == "mine.yaml: there is no key model.head; the nearest is model.heads"
+    assert "the nearest is training" in problem({"trainning": {}})
+
+
+def test_impossible_values_are_explained() -> None:
+    assert "model.heads (7) must divide model.dim (512)" in problem({"model": {"heads": 7}})
+    assert "model.p" in problem({"model": {"p": 0.5}})
+    assert "give either data.corpus" in problem({"data": {"source": "a"}})
+    assert "training.budget" in problem({"training": {"budget": "many"}})
+    assert "model.norm" in problem({"model": {"norm": "batch"}})
+
+
+def test_settings_change_a_recipe() -> None:
+    recipe = make_recipe(BASE, ["training.seed=7", "heads=4", "p=.inf", "name=other"], "")
+    assert (recipe.training.seed, recipe.model.heads, recipe.model.p, recipe.name) == (7, 4, float("inf"), "other")
+
+
+def test_settings_that_are_none_are_explained() -> None:
+    assert "write key=value" in problem({}, "seed")
+    assert "there is no key sed" in problem({}, "sed=3")
+
+
+def test_a_recipe_survives_the_file(tmp_path: Path) -> None:
+    recipe = make_recipe(BASE, ["p=.inf", "seed=7"], "")
+    recipe.save(tmp_path / "recipe.yaml")
+    assert load_recipe(tmp_path / "recipe.yaml") == recipe
+
+
+@pytest.mark.parametrize("content", ["", "- a\n- b\n", "data: [1", "\xff"])
+def test_files_that_are_no_recipes_are_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "recipe.yaml").write_bytes(content.encode("latin-1"))
+    with pytest.raises(InputError, match=r"recipe\.yaml is not a"):
+        load_recipe(tmp_path / "recipe.yaml")
+    with pytest.raises(InputError, match="does not exist"):
+        load_recipe(tmp_path / "nowhere.yaml")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from qknorm.training.schedules import Schedule, ValidationDecay, peak_of_paper
+
+
+def test_the_papers_warm_up_ends_flat() -> None:
+    peak = peak_of_paper(512, 8000)
+    schedule = Schedule("warmup-flat", peak, warmup=8000)
+    assert peak == pytest.approx(512**-0.5 * 8000**-0.5)
+    assert schedule.rate(4000) == pytest.approx(peak / 2)
+    assert schedule.rate(8000) == schedule.rate(100_000) == pytest.approx(peak)
+
+
+def test_vaswani_is_his_formula() -> None:
+    schedule = Schedule("vaswani", peak_of_paper(512, 4000), warmup=4000)
+    for step in (1, 100, 4000, 4001, 50_000):
+        assert schedule.rate(step) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
+
+
+def test_the_baseline_is_constant() -> None:
+    assert {Schedule("constant", 3e-4).rate(step) for step in (1, 10, 10**6)} == {3e-4}
+
+
+def test_cosine_falls_to_a_tenth() -> None:
+    schedule = Schedule("cosine", 1e-3, warmup=100, total=5000)
+    assert schedule.rate(100) == pytest.approx(1e-3)
+    assert schedule.rate(2550) == pytest.approx(0.55e-3)
+    assert schedule.rate(5000) == schedule.rate(9000) == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("scores", "lowered"),
+    [
+        ([10, 11, 12, 9], True),
+        ([10, 11, 12, 10], False),  # not strictly below each
+        ([12, 9], False),  # fewer than three before it
+        ([5, 20, 21, 22, 19], True),
+    ],
+)
+def test_the_rate_falls_when_a_score_is_below_each_of_the_three_before(scores: list[float], lowered: bool) -> None:
+    decay = ValidationDecay()
+    assert decay.update(scores, warmed_up=True) is lowered
+    assert decay.factor == (0.8 if lowered else 1.0)
+    assert not ValidationDecay().update(scores, warmed_up=False)
