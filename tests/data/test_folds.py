@@ -21,7 +21,7 @@ def test_folds_cut_the_text_into_even_blocks(length: int, data: st.DataObject) -
         assert sorted(train + list(range(fold.held_out.start, fold.held_out.end))) == list(range(length))
 
 
-@given(length=st.integers(100, 2000), count=st.integers(2, 10), window=st.integers(1, 40))
+@given(length=st.integers(200, 2000), count=st.integers(2, 10), window=st.integers(1, 40))
 def test_no_window_crosses_an_edge(length: int, count: int, window: int) -> None:
     for fold in k_folds(length, count):
         for start in window_starts(fold.train, window).tolist():

@@ -75,6 +75,30 @@ def test_a_run_that_was_killed_again_and_again_ends_with_the_same_bits(folder: P
     assert outcome(folder / "runs" / "killed") == expected
 
 
+@pytest.mark.slow
+def test_a_small_model_learns_the_phrasebook(folder: Path) -> None:
+    """The recipe of the README: two minutes on two free cores."""
+    recipe = Path(__file__).parents[2] / "recipes" / "phrasebook.yaml"
+    done = run("train", str(recipe), "validate_every=1400", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    scores = json.loads((folder / "runs" / "phrasebook" / "test" / "scores.json").read_text())
+    assert scores["bleu"] >= 90
+
+
+def test_two_text_files_are_enough(folder: Path) -> None:
+    write_lines(folder / "mine.en", [f"The house number {i} is red." for i in range(200)])
+    write_lines(folder / "mine.gl", [f"A casa número {i} é vermella." for i in range(200)])
+    done = run("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=4", "dim=16", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    trained = folder / "runs" / "mine"
+    assert json.loads((trained / "test" / "scores.json").read_text())["lines"] == 20
+    splits = [set(read_lines(trained / "data" / f"{name}.source")) for name in ("train", "dev", "test")]
+    assert [len(split) for split in splits] == [160, 20, 20]
+    assert not splits[0] & splits[1]
+    assert not splits[0] & splits[2]
+    assert not splits[1] & splits[2]
+
+
 def test_train_translate_score(folder: Path) -> None:
     done = run("train", "recipe.yaml", *SMALL, cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -47,6 +47,11 @@ def test_settings_that_are_none_are_explained() -> None:
     assert "there is no key sed" in problem({}, "sed=3")
 
 
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml")), ids=lambda p: p.stem)
+def test_the_recipes_of_the_project_are_valid(path: Path) -> None:
+    assert load_recipe(path).name == path.stem
+
+
 def test_a_recipe_survives_the_file(tmp_path: Path) -> None:
     recipe = make_recipe(BASE, ["p=.inf", "seed=7"], "")
     recipe.save(tmp_path / "recipe.yaml")
