@@ -34,6 +34,7 @@ app.add_typer(data_app, name="data")
 app.command()(translation.train)
 app.command()(translation.translate)
 app.command()(translation.score)
+app.command()(translation.compare)
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 

@@ -1,17 +1,20 @@
-"""`qknorm train`, `qknorm translate`, `qknorm score`."""
+"""`qknorm train`, `qknorm translate`, `qknorm score`, `qknorm compare`."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from qknorm.errors import InputError
+
+Method = Literal["bootstrap", "randomization"]
 
 
 def train(
@@ -80,4 +83,37 @@ def score(
     table = Table("score", "", box=None)
     for name, value in found.items():
         table.add_row(name, f"{value:.2f}" if isinstance(value, float) else str(value))
+    Console().print(table)
+
+
+def compare(
+    systems: Annotated[
+        list[Path], typer.Argument(help="Run folders or files of translations; the first is the baseline.")
+    ],
+    ref: Annotated[Path | None, typer.Option(help="References; without it, those of the first run folder.")] = None,
+    tokenized: Annotated[bool, typer.Option("--tokenized", help="The lines are tokenised text.")] = False,
+    method: Annotated[Method, typer.Option(help="How p-values are computed.")] = "bootstrap",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Whether systems differ in BLEU by more than chance, sentence by sentence."""
+    from qknorm.data.textfiles import read_lines
+    from qknorm.evaluation.significance import compare as compare_systems
+
+    if ref is None:
+        if not (systems[0] / "test" / "references.txt").is_file():
+            raise InputError(f"{systems[0]} holds no references; give them with --ref")
+        ref = systems[0] / "test" / "references.txt"
+    files = {path: path / "test" / "hypotheses.txt" if path.is_dir() else path for path in systems}
+    names = [path.name for path in files]
+    if len(set(names)) < len(systems):
+        names = [str(path) for path in files]
+    lines = {name: list(read_lines(file)) for name, file in zip(names, files.values(), strict=True)}
+    found = compare_systems(lines, list(read_lines(ref)), tokenized, method)
+    if as_json:
+        print(json.dumps([asdict(row) for row in found], indent=1))
+        return
+    table = Table("system", "BLEU", "95 % interval", "p", box=None)
+    for row in found:
+        p_value = "baseline" if row.p_value is None else f"{row.p_value:.4f}"
+        table.add_row(row.name, f"{row.bleu:.2f}", f"{row.low:.2f} – {row.high:.2f}", p_value)
     Console().print(table)

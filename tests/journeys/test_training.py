@@ -128,6 +128,14 @@ def test_train_translate_score(folder: Path) -> None:
     )
     assert json.loads(done.stdout)["bleu"] == pytest.approx(scores["bleu"])
 
+    hypotheses = trained / "test" / "hypotheses.txt"
+    write_lines(folder / "blank.txt", ["" for _ in read_lines(hypotheses)])
+    done = run("compare", "blank.txt", "runs/small", "--ref", "runs/small/test/references.txt", "--json", cwd=folder)
+    rows = json.loads(done.stdout)
+    assert [row["name"] for row in rows] == ["blank.txt", "small"]
+    assert rows[0]["p_value"] is None
+    assert rows[1]["bleu"] == pytest.approx(scores["bleu"])
+
     again = run("train", "recipe.yaml", *SMALL, cwd=folder)
     assert again.returncode == 2
     assert "holds a run already" in again.stderr
