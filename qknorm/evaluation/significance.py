@@ -46,7 +46,7 @@ def compare(
     by_bootstrap = _test(systems, references, tokenized, "bootstrap")
     p_values = by_bootstrap if method == "bootstrap" else _test(systems, references, tokenized, method)
     return [
-        Comparison(name, result.score, result.mean - result.ci, result.mean + result.ci, tested.p_value)
+        Comparison(name, result.score, float(result.mean - result.ci), float(result.mean + result.ci), tested.p_value)
         for name, result, tested in zip(systems, by_bootstrap, p_values, strict=True)
     ]
 
