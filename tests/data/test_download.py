@@ -334,7 +334,9 @@ def test_only_the_named_members_are_unpacked(make: Maker, name: str, tmp_path: P
 
 
 @MAKERS
-@pytest.mark.parametrize("escape", ["../evil.txt", "a/../../evil.txt", "/absolute/evil.txt", "..\\evil.txt", "C:\\evil.txt"])
+@pytest.mark.parametrize(
+    "escape", ["../evil.txt", "a/../../evil.txt", "/absolute/evil.txt", "..\\evil.txt", "C:\\evil.txt"]
+)
 def test_an_archive_with_a_name_that_leads_out_is_refused(make: Maker, name: str, escape: str, tmp_path: Path) -> None:
     archive = make(tmp_path / name, (escape, b"evil"), ("good.txt", b"good"))
     for wanted in ("good.txt", escape, "evil.txt"):
