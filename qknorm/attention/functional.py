@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qknorm.attention.lp import checked_p, scaled_lp_normalize
+from qknorm.native import attention as native
 
 
 def qk_attention(
@@ -70,6 +71,8 @@ def attend(
     """Attention over queries and keys that are already normalised: torch's own, for which a mask may also be causal."""
     if is_causal and attn_mask is not None:
         attn_mask, is_causal = with_causal(attn_mask, query.shape[-2], key.shape[-2], query.device), False
+    if dropout_p > 0 and native.can_attend(query, key, value, attn_mask):
+        return native.attend(query, key, value, scale, attn_mask, is_causal, dropout_p)
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )

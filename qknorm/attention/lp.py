@@ -2,7 +2,7 @@
 
 Three routes give the same numbers:
 
-- the CPU kernel of `native.py`, the usual one on a CPU;
+- the CPU kernel of `native/lp.py`, the usual one on a CPU;
 - torch's operations with the same closed-form backward: other devices, float64, no compiler;
 - `_formula`, plain differentiable operations that every transform of torch understands: `torch.compile`,
   `torch.export`, `torch.func`, forward-mode derivatives, tensor subclasses, tracing.
@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from qknorm.attention import native
+from qknorm.native import lp as native
+from qknorm.native.compiler import is_transformed
 
 _DEFAULT_EPS = 1e-12
 # From here on the norm is the largest entry to within float32's rounding, and powers would lose all precision.
@@ -54,7 +54,7 @@ def scaled_lp_normalize(x: Tensor, scale: Tensor | None, p: float, eps: float = 
         _check_scale(scale, x)
     if x.shape[-1] == 0:
         return x.clone()
-    if _needs_plain_operations(x) or (scale is not None and _needs_plain_operations(scale)):
+    if is_transformed(x) or (scale is not None and is_transformed(scale)):
         return _formula(x, scale, p, eps)
     with_gradient = torch.is_grad_enabled() and (x.requires_grad or (scale is not None and scale.requires_grad))
     if with_gradient:
@@ -72,16 +72,6 @@ def _check_scale(scale: Tensor, x: Tensor) -> None:
         raise TypeError(f"scale must hold real floating-point numbers, not {scale.dtype}")
     if scale.device != x.device and (scale.dim() or scale.device.type != "cpu"):
         raise ValueError(f"scale is on {scale.device}, but what it scales is on {x.device}")
-
-
-def _needs_plain_operations(x: Tensor) -> bool:
-    return (
-        torch.compiler.is_compiling()
-        or type(x) not in (Tensor, torch.nn.Parameter)
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-        or torch.jit.is_tracing()  # type: ignore[attr-defined]
-    )
 
 
 class _ScaledLpNormalize(torch.autograd.Function):
@@ -104,7 +94,7 @@ class _ScaledLpNormalize(torch.autograd.Function):
             y = _formula(x, scale, ctx.p, ctx.eps)
             found = iter(torch.autograd.grad(y, inputs, dy, create_graph=True))
             return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
-        batched = torch._C._functorch.is_legacy_batchedtensor(dy) or _needs_plain_operations(dy)
+        batched = torch._C._functorch.is_legacy_batchedtensor(dy) or is_transformed(dy)
         if ctx.kernel is None or batched:
             dx, dots = _backward_operations(x, scale, norms.view(x.shape[:-1]), dy, ctx.p, ctx.eps)
         else:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from qknorm.attention.lp import lp_normalize
 from qknorm.attention.module import LpNorm
+from qknorm.native.training import add_dropped, relu_dropout
 
 NormKind = Literal["layer", "scale", "rms"]
 Placement = Literal["pre", "post"]
@@ -39,12 +40,9 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if self.placement == "pre":
-            return x + self._dropped(sublayer(self.norm(x)))
-        normalized: Tensor = self.norm(x + self._dropped(sublayer(x)))
+            return add_dropped(x, sublayer(self.norm(x)), self.dropout, self.training)
+        normalized: Tensor = self.norm(add_dropped(x, sublayer(x), self.dropout, self.training))
         return normalized
-
-    def _dropped(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
 
 
 class FeedForward(nn.Module):
@@ -59,7 +57,7 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.outer(F.dropout(F.relu(self.inner(x)), self.dropout, self.training))
+        out: Tensor = self.outer(relu_dropout(self.inner(x), self.dropout, self.training))
         return out
 
 

@@ -17,6 +17,7 @@ from qknorm.attention.module import KeyValueCache, KeyValues, QKNormAttention
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import PAD
 from qknorm.models.layers import Embedding, FeedForward, NormKind, Placement, Residual, make_norm, sinusoids
+from qknorm.native.training import dropout, linear_cross_entropy
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,10 @@ class TranslatorModel(nn.Module):
         for layer in self.decoder:
             x = layer(x, memory, batch.source_mask)
         real = batch.target_out != PAD
-        logits = self._logits(self.decoder_norm(x)[real], batch.pair, vectors)
         wanted = self.get_buffer(f"places_{batch.pair}")[batch.target_out[real]]
-        return F.cross_entropy(logits, wanted, label_smoothing=self.config.label_smoothing if self.training else 0.0)
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        weight, bias = self._output(batch.pair, vectors)
+        return linear_cross_entropy(self.decoder_norm(x)[real], weight, bias, wanted, smoothing)
 
     def encode(self, source: Tensor, mask: Tensor, pair: int, vectors: Tensor) -> Tensor:
         x = self._input(source, self.pairs[pair][0], vectors)
@@ -192,18 +194,19 @@ class TranslatorModel(nn.Module):
         x = self._input(pieces[:, None], self.pairs[pair][1], state.vectors, start=state.caches[0].length)
         for layer, memory, cache in zip(self.decoder, state.memories, state.caches, strict=True):
             x = layer(x, memory, state.memory_mask, cache)
-        return self._logits(self.decoder_norm(x)[:, 0], pair, state.vectors).log_softmax(-1)
+        return F.linear(self.decoder_norm(x)[:, 0], *self._output(pair, state.vectors)).log_softmax(-1)
 
     def _decoder_layers(self) -> Iterator[DecoderLayer]:
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
             yield layer
 
-    def _logits(self, states: Tensor, pair: int, vectors: Tensor) -> Tensor:
+    def _output(self, pair: int, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight (said pieces, dim) and bias of the output layer."""
         said = self.said(pair)
-        return F.linear(states, vectors[said], self.embedding.output_bias[said])
+        return vectors.index_select(0, said), self.embedding.output_bias.index_select(0, said)
 
     def _input(self, numbers: Tensor, language: int, vectors: Tensor, start: int = 0) -> Tensor:
         x = self.embedding.embed(numbers, vectors) + self.languages[language]
         x = x + sinusoids(numbers.shape[1], self.config.dim, x.device, start).to(x.dtype)
-        return F.dropout(x, self.config.embedding_dropout, self.training)
+        return dropout(x, self.config.embedding_dropout, self.training)

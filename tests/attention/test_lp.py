@@ -17,7 +17,9 @@ from hypothesis import given
 from torch import Tensor
 
 from qknorm import LpNorm, lp_normalize
-from qknorm.attention import lp, native
+from qknorm.attention import lp
+from qknorm.native import compiler
+from qknorm.native import lp as native
 from tests.attention import reference
 from tests.attention.reference import DTYPES, P_VALUES, p_name
 
@@ -40,7 +42,7 @@ def use_route(monkeypatch: pytest.MonkeyPatch, route: str) -> None:
     if route != "kernel":
         monkeypatch.setattr(native, "kernel_for", lambda _x, _p: None)
     if route == "formula":
-        monkeypatch.setattr(lp, "_needs_plain_operations", lambda _x: True)
+        monkeypatch.setattr(lp, "is_transformed", lambda _x: True)
 
 
 def value_and_gradient(function: Callable[[Tensor], Tensor], x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
@@ -444,9 +446,9 @@ class TestBuild:
 
     @pytest.fixture(autouse=True)
     def _fresh(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        caches = (native._variant, native._compiler, native._cache_folder)
+        caches = (native._variant, compiler.load, compiler._compiler, compiler._cache_folder)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        monkeypatch.setattr(native, "_warned", False)
+        monkeypatch.setattr(compiler, "_warned", False)
         for cache in caches:
             cache.cache_clear()
         yield
@@ -459,6 +461,7 @@ class TestBuild:
         (library,) = (tmp_path / "qknorm" / "kernels").iterdir()
         written = library.stat().st_mtime_ns
         native._variant.cache_clear()
+        compiler.load.cache_clear()
         lp_normalize(torch.randn(2, 64))
         assert library.stat().st_mtime_ns == written
 
@@ -516,7 +519,7 @@ class TestBuild:
 
     def test_it_can_be_switched_off(self) -> None:
         code = (
-            "import torch, qknorm; from qknorm.attention import native;"
+            "import torch, qknorm; from qknorm.native import lp as native;"
             "x = torch.randn(2, 64); qknorm.lp_normalize(x); assert native.kernel_for(x, 2.0) is None"
         )
         environment = {"QKNORM_NATIVE": "0", "PATH": ""}

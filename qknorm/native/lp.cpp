@@ -1,6 +1,6 @@
 // Lp normalisation of rows, forward and backward, for the CPU.
 //
-// native.py compiles this file once for each variant that is asked for, with three definitions:
+// lp.py compiles this file once for each variant that is asked for, with three definitions:
 //   TWICE_P   2p for a small half-integer p; 0 for p = infinity; -1 for any other p (`p` is then read at run time)
 //   ROW       the length of a row, or 0 where it is only known at run time
 //   STORAGE   0 float, 1 bfloat16, 2 IEEE half; arithmetic is always float
@@ -11,6 +11,8 @@
 // A row whose norm is not above `floor` gives zeros in both directions.
 
 #include <cstdint>
+
+#include "kernels.h"
 
 namespace {
 
@@ -38,9 +40,6 @@ using Element = BFloat16;
 using Element = _Float16;
 #endif
 
-inline float bits_to_float(uint32_t bits) { return __builtin_bit_cast(float, bits); }
-inline uint32_t float_to_bits(float value) { return __builtin_bit_cast(uint32_t, value); }
-
 inline float load(float value) { return value; }
 inline void store(float &target, float value) { target = value; }
 
@@ -60,27 +59,6 @@ template <int FOR_WRITING>
 inline void prefetch(const Element *row_start, int64_t row) {
     const char *start = reinterpret_cast<const char *>(row_start), *end = start + row * int64_t(sizeof(Element));
     for (const char *line = start; line < end; line += 64) __builtin_prefetch(line, FOR_WRITING);
-}
-
-// log2 and exp2 without branches or tables, so that the loops around them become vector code.
-// log2(m) = 2/ln2 atanh((m-1)/(m+1)) with m in [sqrt 1/2, sqrt 2): the first term left out is below 4e-10.
-inline float log2_of(float a) {
-    const int32_t bits = int32_t(float_to_bits(a));
-    const int32_t exponent = (bits - 0x3f3504f3) >> 23;  // 0x3f3504f3 is sqrt(1/2)
-    const float m = bits_to_float(uint32_t(bits - int32_t(uint32_t(exponent) << 23)));
-    const float t = (m - 1.0f) / (m + 1.0f), t2 = t * t;
-    const float series = t * (1.0f + t2 * (1.0f / 3 + t2 * (1.0f / 5 + t2 * (1.0f / 7 + t2 * (1.0f / 9)))));
-    return float(exponent) + series * 2.8853900817779268f;
-}
-
-// exp2(n + f) = 2^n e^(f ln2) with |f| <= 1/2: the first term left out is below 6e-9. Ends at 0 and at 2^127.
-inline float exp2_of(float a) {
-    const float clamped = a < -126.0f ? -126.0f : a > 127.0f ? 127.0f : a;
-    const float n = __builtin_nearbyintf(clamped), x = (clamped - n) * 0.6931471805599453f;
-    const float e = 1 + x * (1 + x * (1.0f / 2 + x * (1.0f / 6 + x * (1.0f / 24 + x * (1.0f / 120
-                    + x * (1.0f / 720 + x * (1.0f / 5040)))))));
-    const float scaled = e * bits_to_float(uint32_t(int32_t(n) + 127) << 23);
-    return a < -126.0f ? 0.0f : scaled;
 }
 
 // r^(TWICE/2) for r >= 0: products, and a root where TWICE is odd.

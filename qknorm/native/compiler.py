@@ -1,0 +1,145 @@
+"""Compiles the C++ files of this folder on the user's machine, keeps them in a cache folder, and loads them.
+
+Each is compiled by the system's compiler when it is first used, for the very processor it will run on. Where that is
+impossible, `load` warns once and answers None, and torch's own operations do the work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
+# With threads; for a compiler without them; for any compiler.
+_FLAG_CHOICES = (("-march=native", "-fopenmp"), ("-march=native", "-fopenmp-simd"), ())
+_BUILD_SECONDS = 120
+# Below this many elements a second thread costs more than it saves.
+_ELEMENTS_PER_THREAD = 8192
+
+
+@functools.cache
+def load(source: str, definitions: tuple[str, ...] = ()) -> ctypes.CDLL | None:
+    """The library made from a C++ file of this folder, or None where it cannot be made or is not wanted."""
+    if os.environ.get("QKNORM_NATIVE") == "0":
+        return None
+    path = Path(__file__).with_name(source)
+    try:
+        library = _build(path, definitions)
+        try:
+            return ctypes.CDLL(str(library))
+        except OSError:  # a damaged file in the cache
+            library.unlink()
+            return ctypes.CDLL(str(_build(path, definitions)))
+    except (OSError, subprocess.SubprocessError) as error:
+        _warn_once(error)
+        return None
+
+
+def can_serve(*tensors: Tensor) -> bool:
+    """Whether a kernel may read these: plain CPU tensors, while nothing watches or replaces torch's operations."""
+    plain = all(tensor.device.type == "cpu" and tensor.layout == torch.strided for tensor in tensors)
+    return plain and torch._C._len_torch_dispatch_stack() == 0 and not any(map(is_transformed, tensors))
+
+
+def is_transformed(x: Tensor) -> bool:
+    """Whether torch is transforming the code (compile, export, func, tracing, forward-mode derivatives, subclasses)."""
+    return (
+        torch.compiler.is_compiling()
+        or type(x) not in (Tensor, torch.nn.Parameter)
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch.jit.is_tracing()  # type: ignore[attr-defined]
+    )
+
+
+def threads(elements: int) -> int:
+    """How many threads work on so many elements is worth."""
+    return min(torch.get_num_threads(), 1 + elements // _ELEMENTS_PER_THREAD)
+
+
+@functools.cache
+def _compiler() -> tuple[str, str]:
+    """The compiler's path, and everything besides the flags on which its output depends."""
+    names = filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++"))
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        raise OSError("no C++ compiler (c++, g++ or clang++) was found")
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_BUILD_SECONDS).stdout
+    return path, version + platform.machine() + _cpu_features()
+
+
+def _cpu_features() -> str:
+    """What -march=native sees; a cache folder may be shared by machines that differ in it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
+
+
+def _build(source: Path, definitions: tuple[str, ...]) -> Path:
+    """Compile one variant unless the cache has it. The file appears whole or not at all."""
+    compiler, identity = _compiler()
+    text = source.read_bytes() + source.with_name("kernels.h").read_bytes()
+    for choice in _FLAG_CHOICES:
+        flags = (*_FLAGS, *choice, *definitions)
+        key = hashlib.sha256(repr((text, flags, identity)).encode()).hexdigest()[:20]
+        target = _cache_folder() / f"{source.stem}-{key}.so"
+        if target.exists():
+            return target
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch:
+            built = Path(scratch) / target.name
+            command = [compiler, *flags, str(source), "-o", str(built)]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_SECONDS)
+            if result.returncode == 0:
+                built.replace(target)
+                return target
+    first_line = (result.stderr.strip() or "no message").splitlines()[0]
+    raise OSError(f"{compiler} could not compile it: {first_line}")
+
+
+@functools.cache
+def _cache_folder() -> Path:
+    """$XDG_CACHE_HOME/qknorm/kernels, or a folder for this process alone where that cannot be used.
+
+    What lies there is run, so it must be a folder that this user owns and nobody else can write to.
+    """
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qknorm" / "kernels"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        tempfile.TemporaryFile(dir=folder).close()
+        status = folder.stat()
+        if hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022):
+            raise PermissionError(f"{folder} can be written by others")
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        folder = Path(tempfile.mkdtemp(prefix="qknorm-kernels-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+_warned = False
+
+
+def _warn_once(reason: Exception) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"qknorm: the fast CPU kernels are not available ({reason}); torch's own operations are used instead: the "
+            "same numbers, slower. Install a C++ compiler, or set QKNORM_NATIVE=0 to silence this.",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,68 @@
+// What the CPU kernels share: powers of two, logarithms, and dropout that is drawn again instead of being stored.
+
+#pragma once
+
+#include <cstdint>
+
+inline float bits_to_float(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+inline uint32_t float_to_bits(float value) { return __builtin_bit_cast(uint32_t, value); }
+
+// log2 and exp2 without branches or tables, so that the loops around them become vector code.
+// log2(m) = 2/ln2 atanh((m-1)/(m+1)) with m in [sqrt 1/2, sqrt 2): the first term left out is below 4e-10.
+inline float log2_of(float a) {
+    const int32_t bits = int32_t(float_to_bits(a));
+    const int32_t exponent = (bits - 0x3f3504f3) >> 23;  // 0x3f3504f3 is sqrt(1/2)
+    const float m = bits_to_float(uint32_t(bits - int32_t(uint32_t(exponent) << 23)));
+    const float t = (m - 1.0f) / (m + 1.0f), t2 = t * t;
+    const float series = t * (1.0f + t2 * (1.0f / 3 + t2 * (1.0f / 5 + t2 * (1.0f / 7 + t2 * (1.0f / 9)))));
+    return float(exponent) + series * 2.8853900817779268f;
+}
+
+// exp2(n + f) = 2^n e^(f ln2) with |f| <= 1/2: the first term left out is below 6e-9. Ends at 0 and at 2^127.
+inline float exp2_of(float a) {
+    const float clamped = a < -126.0f ? -126.0f : a > 127.0f ? 127.0f : a;
+    const float n = __builtin_nearbyintf(clamped), x = (clamped - n) * 0.6931471805599453f;
+    const float e = 1 + x * (1 + x * (1.0f / 2 + x * (1.0f / 6 + x * (1.0f / 24 + x * (1.0f / 120
+                    + x * (1.0f / 720 + x * (1.0f / 5040)))))));
+    const float scaled = e * bits_to_float(uint32_t(int32_t(n) + 127) << 23);
+    return a < -126.0f ? 0.0f : scaled;
+}
+
+struct RowKey { uint32_t low, high; };
+
+// Whether an element is dropped is a function of the seed, its row and its place alone: a keyed mixing of bits.
+struct Dropout {
+    uint64_t seed;
+    uint32_t keep_below;  // an element is kept where its 32 random bits are below this
+    float factor;         // what is kept is multiplied by 1 / (1 - p)
+
+    Dropout(float p, uint64_t seed) : seed(seed), keep_below(0xffffffffu), factor(1.0f) {
+        if (p > 0.0f) {
+            keep_below = uint32_t((1.0 - double(p)) * 4294967296.0);
+            factor = float(1.0 / (1.0 - double(p)));
+        }
+    }
+
+    bool active() const { return factor != 1.0f; }
+
+    // The finaliser of splitmix64 (Steele et al. 2014).
+    RowKey row_key(int64_t row) const {
+        uint64_t z = seed + uint64_t(row + 1) * 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        z ^= z >> 31;
+        return {uint32_t(z), uint32_t(z >> 32)};
+    }
+
+    // Multiply and shift as in murmur3, with the constants of Wellons' search for little bias.
+    bool keeps(RowKey key, uint32_t place) const {
+        uint32_t x = place + key.low;
+        x ^= x >> 16;
+        x *= 0x7feb352du;
+        x ^= x >> 15;
+        x ^= key.high;
+        x *= 0x846ca68bu;
+        x ^= x >> 16;
+        return x < keep_below;
+    }
+};

@@ -1,0 +1,110 @@
+"""Dropout and loss: the kernels and their twins in torch's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qknorm.native import training
+
+needs_kernel = pytest.mark.skipif(training._kernels() is None, reason="no C++ compiler: the kernels cannot be built")
+P = 0.3
+
+DROPPING: dict[str, Callable[[Tensor], Tensor]] = {
+    "dropout": lambda x: training.dropout(x, P, True),
+    "add_dropped": lambda x: training.add_dropped(torch.zeros_like(x), x, P, True),
+    "relu_dropout": lambda x: training.relu_dropout(x, P, True),
+}
+
+
+@pytest.fixture(params=["kernel", "operations"])
+def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "operations":
+        monkeypatch.setattr(training, "_kernels", lambda: None)
+    elif training._kernels() is None:
+        pytest.skip("no C++ compiler: the kernels cannot be built")
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropout_zeroes_its_share_and_scales_the_rest(name: str) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(300, 1001) + 0.5
+    out = DROPPING[name](x)
+    dropped = out == 0
+    assert abs(float(dropped.float().mean()) - P) < 5 * (P * (1 - P) / x.numel()) ** 0.5
+    assert torch.allclose(out[~dropped], x[~dropped] / (1 - P))
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("name", DROPPING)
+def test_the_gradient_passes_where_the_value_passed(name: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 100, requires_grad=True)
+    out = DROPPING[name](x)
+    (gradient,) = torch.autograd.grad(out, x, torch.full_like(x, 2.0))
+    assert torch.equal(gradient, torch.where(out == 0, 0.0, torch.tensor(2.0) / (1 - P)))
+
+
+@needs_kernel
+def test_neighbours_and_calls_are_dropped_independently() -> None:
+    torch.manual_seed(0)
+    first, second = (training.dropout(torch.ones(1_000_003), 0.5, True) - 1 for _ in range(2))
+    assert abs(float((first * second).mean())) < 5e-3
+    for distance in (1, 2, 16, 1024):
+        assert abs(float((first[:-distance] * first[distance:]).mean())) < 5e-3
+
+
+@needs_kernel
+def test_the_same_seed_drops_the_same_whatever_the_threads() -> None:
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            torch.manual_seed(5)
+            results.append(training.dropout(torch.ones(100_000), P, True))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*results)
+
+
+def test_nothing_is_dropped_outside_training() -> None:
+    x = torch.randn(3, 4)
+    assert training.dropout(x, P, False) is x
+    assert torch.equal(training.add_dropped(x, x, P, False), 2 * x)
+    assert torch.equal(training.relu_dropout(x, P, False), F.relu(x))
+
+
+def test_a_residual_gets_its_gradient() -> None:
+    residual, x = torch.randn(2, 5, 7).unbind(0)
+    residual.requires_grad_()
+    out = training.add_dropped(residual, x, P, True)
+    assert torch.equal(torch.autograd.grad(out.sum(), residual)[0], torch.ones(5, 7))
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("rows", "classes"), [(1, 2), (600, 1000), (1100, 37)])
+def test_loss_and_gradients_are_those_of_float64(rows: int, classes: int, smoothing: float) -> None:
+    torch.manual_seed(0)
+    states, weight = torch.randn(rows, 24, requires_grad=True), torch.randn(classes, 24, requires_grad=True)
+    bias, wanted = torch.randn(classes, requires_grad=True), torch.randint(classes, (rows,))
+    inputs = (states, weight, bias)
+    loss = training.linear_cross_entropy(*inputs, wanted, smoothing)
+    expected = F.cross_entropy(F.linear(*(x.double() for x in inputs)), wanted, label_smoothing=smoothing)
+    assert abs(float(loss.detach() - expected.detach())) < 1e-5 * float(expected)
+    found, right = (torch.autograd.grad(3 * x, inputs) for x in (loss, expected))
+    for ours, theirs in zip(found, right, strict=True):
+        assert torch.allclose(ours, theirs, atol=2e-6, rtol=1e-4)
+
+
+@needs_kernel
+def test_a_loss_that_is_no_number_is_not_hidden() -> None:
+    states = torch.randn(3, 4)
+    states[1, 2] = torch.nan
+    assert training.linear_cross_entropy(states, torch.randn(9, 4), torch.zeros(9), torch.zeros(3).long(), 0.1).isnan()
