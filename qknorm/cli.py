@@ -5,7 +5,9 @@ A wrong input ends with one sentence on standard error and exit code 2; a traceb
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +21,7 @@ except ImportError:
 import qknorm
 from qknorm.commands import translation
 from qknorm.commands.data import app as data_app
+from qknorm.commands.translate import translate
 from qknorm.errors import InputError
 
 app = typer.Typer(
@@ -32,7 +35,7 @@ app = typer.Typer(
 
 app.add_typer(data_app, name="data")
 app.command()(translation.train)
-app.command()(translation.translate)
+app.command()(translate)
 app.command()(translation.score)
 app.command()(translation.compare)
 
@@ -69,8 +72,11 @@ def main() -> None:
     """Run the command and turn errors into exit codes."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
+    warnings.formatwarning = lambda message, *_: f"qknorm: {message}\n"
     try:
         sys.exit(app(arguments, prog_name="qknorm", standalone_mode=False) or 0)
+    except BrokenPipeError:  # whoever reads our output has seen enough, as in `qknorm translate … | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (InputError, OSError, _UsageError) as error:
         if debug:
             raise

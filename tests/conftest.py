@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
+
+from qknorm.data.phrasebook import pairs
+from qknorm.data.textfiles import write_lines
 
 # The first example of a property may compile a kernel, and the machine may be busy: time is measured elsewhere.
 settings.register_profile("qknorm", deadline=None, print_blob=True)
@@ -14,3 +24,37 @@ settings.load_profile("qknorm")
 @pytest.fixture(autouse=True)
 def _same_random_numbers() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small translator of phrases that has learned enough to have opinions; one for all workers."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with FileLock(shared / "trained.lock"):
+        folder = shared / "trained" / "runs" / "phrases"
+        if not (folder / "test" / "scores.json").exists():
+            _train(shared / "trained")
+    return folder
+
+
+def _train(folder: Path) -> None:
+    phrases = pairs(8000)
+    for name, chosen in {"train": phrases[200:], "dev": phrases[:100], "test": phrases[100:200]}.items():
+        for side in (0, 1):
+            write_lines(folder / f"{name}.{side}", (pair[side] for pair in chosen))
+    recipe = {
+        "name": "phrases",
+        "data": {"source": "train.0", "target": "train.1", "dev": ["dev.0", "dev.1"], "test": ["test.0", "test.1"]},
+    }
+    (folder / "recipe.yaml").write_text(json.dumps(recipe))
+    settings = (
+        "merges=300 dim=64 feed_forward=128 encoder_layers=1 decoder_layers=2 heads=4 dropout=0 attention_dropout=0 "
+        "relu_dropout=0 embedding_dropout=0 word_dropout=0 label_smoothing=0 budget=1024 schedule=cosine peak=0.006 "
+        "warmup=30 max_updates=160 validate_every=160 validation_beam_size=1"
+    )
+    command = [sys.executable, "-m", "qknorm", "train", "recipe.yaml", *settings.split()]
+    environment = os.environ | {"QKNORM_CACHE": str(folder / "cache")}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr

@@ -1,9 +1,8 @@
-"""`qknorm train`, `qknorm translate`, `qknorm score`, `qknorm compare`."""
+"""`qknorm train`, `qknorm score`, `qknorm compare`."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -46,23 +45,6 @@ def train(
         chosen = load_recipe(recipe, settings or [])
         folder = runs / chosen.name
     train_translator(chosen, folder, Console(), resume)
-
-
-def translate(
-    run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
-    file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; standard input without it.")] = None,
-    beam_size: Annotated[int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 is greedy and fast.")] = None,
-) -> None:
-    """Translate lines to standard output. N lines in are N lines out, blank ones included."""
-    from qknorm.data.textfiles import read_lines
-    from qknorm.decoding.translator import Translator
-
-    translator = Translator.load(run)
-    if beam_size is not None:
-        translator = translator.with_beam_size(beam_size)
-    lines = read_lines(file) if file is not None else (line.rstrip("\n") for line in sys.stdin)
-    for translation in translator.stream(lines):
-        print(translation)
 
 
 def score(

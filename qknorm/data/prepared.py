@@ -31,7 +31,7 @@ from qknorm.data.subwords import EOS, UNK, Scheme, Subwords
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
 
-_FORMAT = 1  # of the folder; another number makes all corpora anew
+_FORMAT = 2  # of the folder; another number makes all corpora anew
 
 # Learning a vocabulary from several corpora, each counts by (its number of sentences) to this power.
 _TEXT_SMOOTHING = 0.5
@@ -54,7 +54,7 @@ class PreparedPair:
     targets: list[str]
     encoded: FixedPairs
     report: dict[str, Any]
-    """What was read, kept and dropped, as in corpus.json."""
+    """What was read, kept and dropped, and the longest source sentence in pieces, as in corpus.json."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def _make(folder: Path, pairs: Sequence[PairFiles], merges: int, scheme: Scheme,
         cleaned = [_clean_pair(files, rules, _place(scratch, number)) for number, files in enumerate(pairs)]
         subwords = Subwords.learn(_text_for_vocabulary([kept for kept, _ in cleaned]), merges, scheme)
         subwords.save(scratch / "tokenizer.json")
-        for number, (kept, _) in enumerate(cleaned):
-            _write_pair(kept, subwords, _place(scratch, number))
+        for number, (kept, report) in enumerate(cleaned):
+            report["longest_source"] = _write_pair(kept, subwords, _place(scratch, number))
         with replacing(scratch / "corpus.json") as file:
             about = {"pieces": len(subwords), "rules": asdict(rules), "pairs": [report for _, report in cleaned]}
             file.write(json.dumps(about, indent=1, ensure_ascii=False).encode())
@@ -154,7 +154,8 @@ def _text_for_vocabulary(corpora: Sequence[Sequence[Pair]]) -> Iterator[str]:
             yield from corpus[row % len(corpus)]
 
 
-def _write_pair(kept: Sequence[Pair], subwords: Subwords, place: Path) -> None:
+def _write_pair(kept: Sequence[Pair], subwords: Subwords, place: Path) -> int:
+    """Returns how many pieces the longest source sentence has: what a model can be trusted to read."""
     arrays: dict[str, NDArray[Any]] = {}
     for side, lines in (("source", [pair.source for pair in kept]), ("target", [pair.target for pair in kept])):
         encoded = Encoded.from_lists(subwords.encode(lines))
@@ -165,6 +166,7 @@ def _write_pair(kept: Sequence[Pair], subwords: Subwords, place: Path) -> None:
         save_file(arrays, place / "train.safetensors")
     except SafetensorError as error:
         raise InputError(f"{place / 'train.safetensors'} could not be written: {error}") from None
+    return int(np.diff(arrays["source.offsets"]).max())
 
 
 def _load(folder: Path, count: int) -> Prepared:

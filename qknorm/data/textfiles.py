@@ -67,19 +67,24 @@ class _Gunzipped(gzip.GzipFile):
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file, one at a time, without their ends."""
     with open_bytes(path) as file:
-        for number, raw in enumerate(file, start=1):
-            line = _decoded(raw.removesuffix(b"\r\n" if raw.endswith(b"\r\n") else b"\n"), path, number)
-            yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+        yield from decoded_lines(file, str(path))
 
 
-def _decoded(raw: bytes, path: Path, number: int) -> str:
+def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
+    """The same of a file that is open, such as standard input; its name stands in the message about a bad line."""
+    for number, raw in enumerate(file, start=1):
+        line = _decoded(raw.removesuffix(b"\r\n" if raw.endswith(b"\r\n") else b"\n"), name, number)
+        yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+
+
+def _decoded(raw: bytes, name: str, number: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         hint = "it looks like UTF-16; " if number == 1 and raw.startswith(_UTF16_MARKS) else ""
         raise InputError(
-            f"{path}, line {number}: byte 0x{raw[error.start]:02x} at offset {error.start} of the line is not UTF-8; "
-            f"{hint}convert the file to UTF-8 first"
+            f"{name}, line {number}: byte 0x{raw[error.start]:02x} at offset {error.start} of the line is not UTF-8; "
+            f"{hint}convert the text to UTF-8 first"
         ) from None
 
 

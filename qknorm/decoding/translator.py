@@ -2,31 +2,77 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from qknorm.data.subwords import Subwords
+from qknorm.data.subwords import BOS, EOS, Subwords
 from qknorm.decoding.beam import BeamSettings, Hypothesis, beam_search
+from qknorm.decoding.sampling import SamplingSettings, sample
+from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError
+from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
 from qknorm.models.translator import TranslatorModel
 from qknorm.training.checkpoint import Checkpoints, load_model
 from qknorm.training.run import Run
 
-# Lines that are read before they are sorted by length and translated; bounds the memory of a stream.
-_LINES_AT_ONCE = 1024
+LINES_AT_ONCE = 1024
+"""Lines that are read before they are sorted by length and translated; with the next, bounds the memory of a stream."""
+_CHARACTERS_AT_ONCE = 500_000
 # Source pieces per batch, times beams.
 _PIECES_PER_BATCH = 4096
 
 
-class Translator:
-    """Translates lines. N lines in are N lines out, in the same order, blank ones included."""
+@dataclass(frozen=True)
+class Part:
+    """What was translated as one sentence: its pieces without EOS, and one translation of it."""
 
-    def __init__(self, model: TranslatorModel, subwords: Subwords, settings: BeamSettings | None = None) -> None:
-        self.model, self.subwords, self.settings = model, subwords, settings or BeamSettings()
+    source: list[int]
+    target: Hypothesis
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a line. It has one part, more if the line was split, none if the line was blank."""
+
+    text: str
+    score: float
+    """The sum of the scores of its parts; a score is a log-probability over the length penalty."""
+    parts: list[Part]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a translation came about. Both lists of pieces end with EOS."""
+
+    source_pieces: list[str]
+    target_pieces: list[str]
+    piece_scores: list[float]
+    """The log-probability of each target piece."""
+    attention: AttentionMaps
+
+
+class Translator:
+    """Translates lines. N lines in are N lines out, in the same order, blank ones included.
+
+    longest: source pieces of the longest sentence that the model was trained on; a longer line is split.
+    sampling: draw translations at random instead of searching for the best; `settings` then give the lengths alone.
+    """
+
+    def __init__(
+        self,
+        model: TranslatorModel,
+        subwords: Subwords,
+        settings: BeamSettings | None = None,
+        longest: int | None = None,
+        sampling: SamplingSettings | None = None,
+    ) -> None:
+        self.model, self.subwords, self.longest = model, subwords, longest
+        self.settings, self.sampling = settings or BeamSettings(), sampling
 
     @classmethod
     def load(cls, folder: str | Path) -> Translator:
@@ -35,37 +81,143 @@ class Translator:
         model = run.make_model()
         checkpoint = Checkpoints(run.folder / "checkpoints").best()
         if checkpoint is None:
-            raise InputError(f"{folder} has no checkpoint yet; go on with: qknorm train {folder} --resume")
+            raise InputError(f"{folder} has no whole checkpoint; go on with: qknorm train {folder} --resume")
         load_model(checkpoint, model)
         recipe = run.recipe.decoding
         settings = BeamSettings(recipe.beam_size, recipe.length_penalty, recipe.extra_length)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return cls(model.to(device).eval(), run.subwords, settings)
+        return cls(model.to(device).eval(), run.subwords, settings, run.longest_source)
 
-    def with_beam_size(self, beam_size: int) -> Translator:
-        return Translator(self.model, self.subwords, replace(self.settings, beam_size=beam_size))
+    def with_settings(self, settings: BeamSettings, sampling: SamplingSettings | None = None) -> Translator:
+        """The same model, searched in another way."""
+        other = copy.copy(self)
+        other.settings, other.sampling = settings, sampling
+        return other
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line."""
         return list(self.stream(lines))
 
-    def stream(self, lines: Iterable[str]) -> Iterator[str]:
+    def stream(self, lines: Iterable[str], lines_at_once: int = LINES_AT_ONCE) -> Iterator[str]:
         """Translations one after the other, in bounded memory."""
-        remaining = iter(lines)
-        while chunk := list(islice(remaining, _LINES_AT_ONCE)):
-            for hypotheses in self.hypotheses(chunk):
-                yield self.subwords.decode(hypotheses[0].pieces) if hypotheses else ""
+        for best, *_ in self.translations(lines, lines_at_once=lines_at_once):
+            yield best.text
 
-    def hypotheses(self, lines: Sequence[str]) -> list[list[Hypothesis]]:
-        """The n best of each line, best first; none for a blank line."""
-        encoded = self.subwords.encode(lines)
-        found: list[list[Hypothesis]] = [[] for _ in lines]
-        rows = sorted((row for row, line in enumerate(lines) if line.strip()), key=lambda row: len(encoded[row]))
-        for batch in _batches(rows, encoded, _PIECES_PER_BATCH // self.settings.beam_size):
-            results = beam_search(self.model, [encoded[row] for row in batch], self.settings)
+    def translations(
+        self, lines: Iterable[str], n_best: int = 1, lines_at_once: int = LINES_AT_ONCE
+    ) -> Iterator[list[Translation]]:
+        """Of each line the n best translations, best first, or n samples; of a blank line the empty one.
+
+        The n-th translation of a line that was split joins the n-th ones of its parts.
+        """
+        first = 1
+        for chunk in _chunks(lines, lines_at_once):
+            parts = [self._parts(line, first + row) for row, line in enumerate(chunk)]
+            keys = [f"{first + row} {part}" for row, line in enumerate(parts) for part in range(len(line))]
+            found = iter(self._search([part for line in parts for part in line], keys, n_best))
+            for line in parts:
+                yield self._joined([(source, next(found)) for source in line], n_best)
+            first += len(chunk)
+
+    def explain(self, line: str, translation: str | None = None) -> Explanation:
+        """The pieces, their log-probabilities and all attention weights, of the best translation or of a given one."""
+        parts = self._parts(line, 1)
+        if len(parts) != 1:
+            what = "there is nothing to explain in a blank line" if not parts else f"the line has {len(parts)} parts"
+            raise InputError(f"{what}; explain one sentence at a time")
+        (source,) = parts
+        if translation is None:
+            ((best, *_),) = self._search([source], ["1 0"], 1)
+        else:
+            (pieces,) = self.subwords.encode([translation])
+            best = Hypothesis(pieces, 0.0, self._piece_scores(source, pieces))
+        return self.explain_part(Part(source, best))
+
+    def explain_part(self, part: Part) -> Explanation:
+        """The same for a part of a translation that was made before."""
+        maps = attention_maps(self.model, part.source, part.target.pieces)
+        return Explanation(self.spelled(part.source), self.spelled(part.target.pieces), part.target.piece_scores, maps)
+
+    def spelled(self, pieces: Sequence[int]) -> list[str]:
+        """Pieces as they stand in the vocabulary, and EOS."""
+        return [self.subwords.pieces[number] for number in (*pieces, EOS)]
+
+    def _parts(self, line: str, number: int) -> list[list[int]]:
+        """The pieces of a line; of its sentences where they are too many; none of a blank line."""
+        if not line.strip():
+            return []
+        (whole,) = self.subwords.encode([line])
+        longest = self.longest
+        if longest is None or len(whole) <= longest:
+            return [whole]
+        parts, at_sentence_ends = split_line(line, lambda text: len(self.subwords.encode([text])[0]) <= longest)
+        if not at_sentence_ends:
+            warnings.warn(
+                f"line {number} has a sentence of more than {longest} pieces, the longest in training; it was cut into "
+                "parts that were translated one by one",
+                stacklevel=2,
+            )
+        return self.subwords.encode(parts)
+
+    def _search(self, sources: Sequence[list[int]], keys: Sequence[str], n_best: int) -> list[list[Hypothesis]]:
+        """The n best of each sentence, or n samples; a sentence's key is what its samples depend on."""
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        rows = sorted(range(len(sources)), key=lambda row: len(sources[row]))
+        side_by_side = self.settings.beam_size if self.sampling is None else n_best
+        for batch in _batches(rows, sources, _PIECES_PER_BATCH // side_by_side):
+            if self.sampling is None:
+                results = beam_search(self.model, [sources[row] for row in batch], self.settings)
+            else:
+                wanted = [(row, number) for number in range(n_best) for row in batch]
+                drawn = sample(
+                    self.model,
+                    [sources[row] for row, _ in wanted],
+                    [f"{keys[row]} {number}" for row, number in wanted],
+                    self.settings,
+                    self.sampling,
+                )
+                results = [[one for (one,) in drawn[place :: len(batch)]] for place in range(len(batch))]
             for row, result in zip(batch, results, strict=True):
-                found[row] = result
+                found[row] = result[:n_best]
         return found
+
+    def _joined(self, parts: Sequence[tuple[list[int], list[Hypothesis]]], n_best: int) -> list[Translation]:
+        if not parts:
+            return [Translation("", 0.0, [])]
+        return [
+            Translation(
+                join_parts([self.subwords.decode(hypotheses[place].pieces) for _, hypotheses in parts]),
+                sum(hypotheses[place].score for _, hypotheses in parts),
+                [Part(source, hypotheses[place]) for source, hypotheses in parts],
+            )
+            for place in range(min(n_best, *(len(hypotheses) for _, hypotheses in parts)))
+        ]
+
+    @torch.inference_mode()
+    def _piece_scores(self, source: Sequence[int], target: Sequence[int]) -> list[float]:
+        """The log-probability of each piece of a given translation, EOS included."""
+        device, said = self.model.languages.device, self.model.said(0)
+        state = self.model.start(torch.tensor([[*source, EOS]], device=device), 0)
+        scores = []
+        for last, wanted in zip([BOS, *target], [*target, EOS], strict=True):
+            log_probabilities = torch.full((len(self.subwords),), -torch.inf, device=device)
+            log_probabilities[said] = self.model.step(torch.tensor([last], device=device), 0, state)[0]
+            scores.append(float(log_probabilities[wanted]))
+        return scores
+
+
+def _chunks(lines: Iterable[str], lines_at_once: int) -> Iterator[list[str]]:
+    """So many lines at once, fewer if they are very long."""
+    chunk: list[str] = []
+    characters = 0
+    for line in lines:
+        chunk.append(line)
+        characters += len(line)
+        if len(chunk) == lines_at_once or characters >= _CHARACTERS_AT_ONCE:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def _batches(rows: Sequence[int], encoded: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:

@@ -50,6 +50,16 @@ class Run:
     def subwords(self) -> Subwords:
         return Subwords.load(self.folder / "tokenizer.json")
 
+    @property
+    def longest_source(self) -> int | None:
+        """Pieces of the longest source sentence in training; None in a run of an earlier version."""
+        try:
+            about = json.loads((self.folder / "corpus.json").read_text(encoding="utf-8"))
+            longest: int | None = about["pairs"][0].get("longest_source")
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(f"{self.folder / 'corpus.json'} cannot be used: {error!r}") from None
+        return longest
+
     def save_parts(self, parts: ModelParts) -> None:
         with replacing(self.folder / "pairs.json") as file:
             file.write(json.dumps(parts.__dict__).encode())

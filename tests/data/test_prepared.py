@@ -67,6 +67,7 @@ def test_what_was_dropped_is_told(tmp_path: Path) -> None:
         "read": 82,
         "kept": 78,
         "dropped": {"also in dev or test": 2, "source blank": 1, "duplicate": 1},
+        "longest_source": max(map(len, prepared.subwords.encode(prepared.pairs[0].sources))),
     }
     assert len((prepared.folder / "dropped.tsv").read_text(encoding="utf-8").splitlines()) == 5
 

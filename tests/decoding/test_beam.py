@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from qknorm.data.subwords import BOS, EOS
-from qknorm.decoding.beam import BeamSettings, Hypothesis, beam_search
+from qknorm.decoding.beam import BeamSettings, Hypothesis, Search, beam_search
 from qknorm.models.translator import TranslatorModel
 from tests.models.test_translator import model
 
@@ -94,11 +98,48 @@ def test_a_translation_does_not_depend_on_its_neighbours(translator: TranslatorM
         assert same(one, three)
 
 
+@hypothesis_settings(max_examples=12)
+@given(st.lists(st.lists(st.integers(4, 28), min_size=1, max_size=12), min_size=2, max_size=6), st.sampled_from([1, 3]))
+def test_padding_never_leaks(sources: list[list[int]], beam_size: int) -> None:
+    """In double precision, where rounding is far below the tolerance: the same scores in any company."""
+    translator = model().double().eval()
+    settings = BeamSettings(beam_size=beam_size, extra_length=5)
+    together = beam_search(translator, sources, settings)
+    for source, hypotheses in zip(sources, together, strict=True):
+        (alone,) = beam_search(translator, [source], settings)
+        assert same(alone, hypotheses)
+        assert [h.score for h in alone] == pytest.approx([h.score for h in hypotheses], abs=1e-9)
+
+
+def test_a_decision_of_rounding_is_made_as_if_alone(translator: TranslatorModel) -> None:
+    """Two pieces that the model cannot tell apart: whichever is said, it is the same in any company."""
+    twins = copy.deepcopy(translator)
+    with torch.no_grad():
+        twins.embedding.weight[21] = twins.embedding.weight[20] * (1 + 1e-6)
+        twins.embedding.output_bias[20] = twins.embedding.output_bias[21] = 3.0
+    settings = BeamSettings(beam_size=2, extra_length=8)
+    search = Search(twins, SOURCES, settings, 0)
+    with torch.inference_mode():
+        search.run()
+    assert sorted(search.close_calls) == [0, 1, 2, 3]
+    for source, together in zip(SOURCES, beam_search(twins, SOURCES, settings), strict=True):
+        assert beam_search(twins, [source], settings) == [together]
+
+
+def test_a_clear_decision_is_made_once(translator: TranslatorModel) -> None:
+    search = Search(translator, SOURCES, BeamSettings(extra_length=8), 0)
+    with torch.inference_mode():
+        search.run()
+    assert search.close_calls == []
+
+
 def test_lengths_are_kept(translator: TranslatorModel) -> None:
     for hypotheses in beam_search(translator, SOURCES, BeamSettings(extra_length=2, min_length=2)):
         assert all(len(hypothesis.pieces) >= 2 for hypothesis in hypotheses)
     for source, hypotheses in zip(SOURCES, beam_search(translator, SOURCES, BeamSettings(extra_length=2)), strict=True):
         assert all(len(hypothesis.pieces) <= len(source) + 2 for hypothesis in hypotheses)
+    for hypotheses in beam_search(translator, SOURCES, BeamSettings(max_length=1)):
+        assert all(len(hypothesis.pieces) <= 1 for hypothesis in hypotheses)
 
 
 def test_a_larger_length_penalty_gives_longer_translations(translator: TranslatorModel) -> None:

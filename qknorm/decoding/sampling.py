@@ -1,0 +1,86 @@
+"""Translations drawn at random. What is drawn for a sentence depends on the seed and its own key, not on its batch."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from qknorm.decoding.beam import BeamSettings, Hypothesis, Search, searched
+from qknorm.models.translator import TranslatorModel
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How to draw."""
+
+    temperature: float = 1.0
+    """Below 1 the likely pieces become likelier, above 1 less so."""
+    top_k: int | None = None
+    """Only the likeliest pieces are drawn from, so many at each step."""
+    seed: int = 0
+
+
+def sample(
+    model: TranslatorModel,
+    sources: Sequence[Sequence[int]],
+    keys: Sequence[str],
+    limits: BeamSettings,
+    sampling: SamplingSettings,
+    pair: int = 0,
+) -> list[list[Hypothesis]]:
+    """One hypothesis for each source sentence, drawn piece by piece within the lengths that `limits` allows.
+
+    keys: what the draws of each sentence depend on beside the seed. The scores are the model's own: temperature and
+    top_k do not change them.
+    """
+    return searched(
+        lambda rows: _Sampling(
+            model,
+            [sources[row] for row in rows],
+            replace(limits, beam_size=1),
+            pair,
+            [random.Random(f"{sampling.seed} {keys[row]}") for row in rows],
+            sampling,
+        ),
+        len(sources),
+    )
+
+
+class _Sampling(Search):
+    """A search with one hypothesis per sentence that draws where beam search takes the best."""
+
+    def __init__(
+        self,
+        model: TranslatorModel,
+        sources: Sequence[Sequence[int]],
+        settings: BeamSettings,
+        pair: int,
+        generators: Sequence[random.Random],
+        sampling: SamplingSettings,
+    ) -> None:
+        super().__init__(model, sources, settings, pair)
+        self.generators, self.sampling = generators, sampling
+
+    def choose(self, log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
+        """One uniform number per sentence, looked up in the sum of probabilities in the order of the vocabulary."""
+        tempered = self._likeliest(log_probabilities.double()) / self.sampling.temperature
+        cumulative = tempered.softmax(-1).cumsum(-1)
+        numbers = [self.generators[sentence].random() for sentence in self.active.tolist()]
+        drawn = torch.tensor(numbers, dtype=torch.double, device=self.device)[:, None] * cumulative[:, -1:]
+        # A temperature below 1 magnifies what rounding did to the probabilities.
+        self.note_margins((cumulative - drawn).abs() * min(1.0, self.sampling.temperature))
+        said = torch.searchsorted(cumulative, drawn, right=True).squeeze(1)
+        return torch.arange(len(said), device=self.device), said
+
+    def _likeliest(self, log_probabilities: Tensor) -> Tensor:
+        top_k = self.sampling.top_k
+        if top_k is None or top_k >= len(self.said):
+            return log_probabilities
+        best = log_probabilities.topk(top_k + 1).values
+        self.note_margins(best[:, top_k - 1 : top_k] - best[:, top_k:])
+        return log_probabilities.masked_fill(log_probabilities < best[:, top_k - 1 : top_k], -math.inf)
