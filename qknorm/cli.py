@@ -5,7 +5,6 @@ A wrong input ends with one sentence on standard error and exit code 2; a traceb
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -75,8 +74,6 @@ def main() -> None:
     warnings.formatwarning = lambda message, *_: f"qknorm: {message}\n"
     try:
         sys.exit(app(arguments, prog_name="qknorm", standalone_mode=False) or 0)
-    except BrokenPipeError:  # whoever reads our output has seen enough, as in `qknorm translate … | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (InputError, OSError, _UsageError) as error:
         if debug:
             raise

@@ -40,7 +40,8 @@ def all_by_hand(translator: TranslatorModel) -> tuple[list[Tensor], list[Tensor]
     dim = vectors.shape[1]
 
     def read(pieces: list[int], language: int) -> Tensor:
-        return vectors[pieces] * math.sqrt(dim) + translator.languages[language] + sinusoids(len(pieces), dim).double()
+        x: Tensor = vectors[pieces] * math.sqrt(dim) + translator.languages[language]
+        return x + sinusoids(len(pieces), dim).double()
 
     def normalised(x: Tensor) -> Tensor:
         return F.layer_norm(x, (dim,))  # fresh norms have weight 1 and bias 0

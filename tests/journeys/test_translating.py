@@ -1,0 +1,265 @@
+"""`qknorm translate` as a user meets it, with a small trained model."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from qknorm import Translator
+from qknorm.cli import main
+from qknorm.data.textfiles import read_lines, write_lines
+from tests.journeys.test_command import run
+
+LINES = ["The house is red.", "", "  ", "жжж 😀", "I eat."]
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    errors: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def translate(
+    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Command:
+    """The command on the trained run, without starting a process for it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+
+    def command(*arguments: str, stdin: bytes = b"", model: Path = trained_run) -> Done:
+        monkeypatch.setattr(sys, "argv", ["qknorm", "translate", str(model), *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        out, errors = capfdbinary.readouterr()
+        assert isinstance(exit_.value.code, int)
+        return Done(exit_.value.code, out.decode(), errors.decode())
+
+    return command
+
+
+def test_lines_in_are_lines_out(translate: Command, trained_run: Path) -> None:
+    write_lines(Path("in.txt"), LINES)
+    done = translate("in.txt")
+    assert (done.code, done.errors) == (0, "")
+    out = done.out.split("\n")[:-1]
+    assert out == Translator.load(trained_run).translate(LINES)
+    assert out[1] == out[2] == ""
+    assert translate(stdin="\n".join(LINES).encode()).out == done.out
+
+
+def test_standard_input_may_come_from_anywhere(translate: Command) -> None:
+    """A byte-order mark and Windows line ends are no part of the text; U+2028 ends no line."""
+    plain = translate(stdin=b"The house is red.\nI eat.\n").out
+    assert translate(stdin=b"\xef\xbb\xbfThe house is red.\r\nI eat.\r\n").out == plain
+    assert translate(stdin="I eat.\u2028I eat.\x0cI eat.\x85".encode()).out.count("\n") == 1
+
+
+def test_a_file_appears_when_it_is_complete(translate: Command) -> None:
+    done = translate("-o", "out.txt", stdin=b"I eat.\n\n")
+    assert (done.code, done.out) == (0, "")
+    assert len([*read_lines(Path("out.txt"))]) == 2
+    assert translate("-o", "bad.txt", "--batch-size", "1", stdin=b"I eat.\n\xff\n").code == 2
+    assert sorted(path.name for path in Path().iterdir()) == ["out.txt"]
+
+
+def test_n_best_in_columns(translate: Command, trained_run: Path) -> None:
+    done = translate("--n-best", "3", stdin="\n".join(LINES).encode())
+    rows = [line.split("\t") for line in done.out.split("\n")[:-1]]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["2", "3"] + ["4"] * 3 + ["5"] * 3
+    assert rows[3][1:] == ["0.0000", ""]
+    assert [row[2] for row in rows[::3]][:1] == Translator.load(trained_run).translate(LINES[:1])
+    scores = [float(row[1]) for row in rows[:3]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_json_tells_all(translate: Command) -> None:
+    done = translate("--json", "--pieces", "--attention", "--n-best", "2", stdin=b"The house is red.\n\n")
+    first, blank = (json.loads(line) for line in done.out.split("\n")[:-1])
+    assert (first["line"], first["source"]) == (1, "The house is red.")
+    best, _ = first["translations"]
+    assert best.keys() == {"text", "score", "pieces", "piece_scores"}
+    assert len(best["pieces"]) == len(best["piece_scores"])
+    penalty = ((5 + len(best["pieces"])) / 6) ** 0.6
+    assert best["score"] == pytest.approx(sum(best["piece_scores"]) / penalty, abs=1e-4)
+    (maps,) = first["attention"]
+    assert maps["target_pieces"] == best["pieces"]
+    cross = maps["cross"]
+    assert (len(cross), len(cross[0])) == (2, 4)  # layers and heads
+    for head in cross[0]:
+        assert len(head) == len(maps["target_pieces"])
+        assert all(len(row) == len(maps["source_pieces"]) and abs(sum(row) - 1) < 0.01 for row in head)
+    assert blank["translations"] == [{"text": "", "score": 0.0, "pieces": [], "piece_scores": []}]
+    assert blank["attention"] == []
+    assert json.loads(translate("--json", stdin=b"I eat.\n").out)["translations"][0].keys() == {"text", "score"}
+
+
+def test_samples_depend_on_the_seed_and_the_line_alone(translate: Command) -> None:
+    text = ("I eat.\n" * 8).encode()
+    drawn = translate("--sample", "--seed", "3", stdin=text).out
+    assert len(set(drawn.split("\n")[:-1])) > 1
+    assert translate("--sample", "--seed", "3", "--batch-size", "3", stdin=text).out == drawn
+    assert translate("--sample", "--seed", "3", stdin=text[:7]).out == drawn.split("\n")[0] + "\n"
+    assert translate("--sample", "--seed", "4", stdin=text).out != drawn
+    greedy = translate("--beam-size", "1", stdin=text).out
+    assert translate("--sample", "--top-k", "1", stdin=text).out == greedy
+    assert translate("--sample", "--temperature", "0.0001", stdin=text).out == greedy
+
+
+def test_lengths_can_be_chosen(translate: Command) -> None:
+    def length(*arguments: str) -> int:
+        done = translate("--json", "--pieces", *arguments, stdin=b"The house is red.\n")
+        return len(json.loads(done.out)["translations"][0]["pieces"]) - 1
+
+    assert length("--max-length", "2") <= 2
+    assert length("--min-length", "30") >= 30
+    assert length("--length-penalty", "-3") <= length("--length-penalty", "3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.txt"], "nowhere.txt does not exist"),
+        (["latin1.txt"], "latin1.txt, line 2: byte 0xf1 at offset 2 of the line is not UTF-8"),
+        (["."], "is a folder; a text file is needed"),
+        (["--pieces"], "--pieces and --attention belong to --json"),
+        (["--seed", "1"], "--temperature, --top-k and --seed belong to --sample"),
+        (["--sample", "--beam-size", "4"], "do not go with --sample"),
+        (["--sample", "--temperature", "0"], "--temperature must be above 0"),
+        (["--min-length", "3", "--max-length", "2"], "--min-length 3 is more than --max-length 2"),
+        (["--n-best", "5", "--beam-size", "4"], "--n-best 5 needs a --beam-size of at least 5"),
+        (["--n-best", "0"], "greater than or equal to 1"),
+    ],
+    ids=str,
+)
+def test_wrong_calls_get_one_sentence(translate: Command, arguments: list[str], message: str) -> None:
+    Path("latin1.txt").write_bytes(b"one\nan\xf1o\n")
+    done = translate(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.errors
+    assert done.errors.count("\n") == 1
+
+
+def test_standard_input_that_is_not_utf8_is_named(translate: Command) -> None:
+    done = translate(stdin=b"I eat.\nan\xf1o\n")
+    assert done.code == 2
+    assert "standard input, line 2: byte 0xf1 at offset 2 of the line is not UTF-8" in done.errors
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xef\xbb\xbf"])
+def test_nothing_gives_nothing(translate: Command, content: bytes) -> None:
+    Path("in.txt").write_bytes(content)
+    done = translate("in.txt")
+    assert (done.code, done.out.strip(), done.errors) == (0, "", "")
+    assert done.out.count("\n") == len([*read_lines(Path("in.txt"))])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "recipe.yaml").unlink(), "is no run folder"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json does not exist"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json is damaged"),
+        (lambda folder: (folder / "pairs.json").write_text("{"), "pairs.json cannot be used"),
+        (lambda folder: (folder / "corpus.json").write_text("[]"), "corpus.json cannot be used"),
+        (lambda folder: shutil.rmtree(folder / "checkpoints"), "has no whole checkpoint"),
+    ],
+)
+def test_a_damaged_run_is_named(
+    translate: Command, trained_run: Path, damage: Callable[[Path], Any], message: str
+) -> None:
+    shutil.copytree(trained_run, "damaged")
+    damage(Path("damaged"))
+    done = translate(model=Path("damaged"))
+    assert (done.code, done.out) == (2, "")
+    assert message in done.errors
+    assert done.errors.count("\n") == 1
+
+
+def test_a_truncated_model_is_named(trained_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained_run, tmp_path / "damaged")
+    for weights in (tmp_path / "damaged").glob("checkpoints/*/model.safetensors"):
+        weights.write_bytes(weights.read_bytes()[:-100])
+    done = run("translate", "damaged", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is damaged or incomplete" in done.stderr
+    assert "has no whole checkpoint" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_very_long_line(trained_run: Path, tmp_path: Path) -> None:
+    """100,000 characters of sentences, and 20,000 without an end or even a space: warned about, never cut short."""
+    write_lines(tmp_path / "long.txt", ["I eat.", "The house is red. " * 5556, "house" * 4000, "I eat."])
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    done = run("translate", str(trained_run), "long.txt", "--beam-size", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    out = done.stdout.split("\n")[:-1]
+    assert len(out) == 4
+    assert out[0] == out[3]
+    translator = Translator.load(trained_run)
+    greedy = translator.with_settings(replace(translator.settings, beam_size=1))
+    assert out[1] == " ".join(greedy.translate(["The house is red."]) * 5556)
+    assert len(out[2]) > 1000
+    assert done.stderr.startswith("qknorm: line 3 has a sentence of more than")
+    assert done.stderr.count("\n") == 1
+    assert max(before, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) < 2_000_000  # kilobytes
+
+
+def start(trained_run: Path, *arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "qknorm", "translate", str(trained_run), *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **streams)
+
+
+def test_an_endless_stream_is_answered_as_it_comes_and_may_be_left(trained_run: Path) -> None:
+    process = start(trained_run, "--batch-size", "1", stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"I eat.\n")
+    process.stdin.flush()
+    assert process.stdout.readline()  # while the input is still open
+    process.stdout.close()  # as `head -1` does
+    _, errors = process.communicate(b"I eat.\n" * 10)
+    assert errors == b""
+    assert process.returncode == 1
+
+
+def test_a_terminal_shows_progress(trained_run: Path, tmp_path: Path) -> None:
+    write_lines(tmp_path / "in.txt", ["I eat."] * 5)
+    ours, theirs = pty.openpty()
+    process = start(trained_run, str(tmp_path / "in.txt"), stderr=theirs)
+    os.close(theirs)
+    shown = bytearray()
+
+    def read() -> None:
+        try:
+            while part := os.read(ours, 4096):
+                shown.extend(part)
+        except OSError:  # the other end is closed
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    out, _ = process.communicate()
+    reader.join()
+    os.close(ours)
+    assert out.count(b"\n") == 5
+    assert b"5/5" in shown
+    assert b"lines/s" in shown
