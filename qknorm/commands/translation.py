@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -14,6 +14,8 @@ from rich.table import Table
 from qknorm.errors import InputError
 
 Method = Literal["bootstrap", "randomization"]
+
+_WORST_SHOWN = 5
 
 
 def train(
@@ -50,52 +52,67 @@ def train(
 def score(
     hypotheses: Annotated[Path, typer.Argument(help="Translations, one a line.")],
     references: Annotated[Path, typer.Argument(help="What they should be, line by line.")],
+    src: Annotated[Path | None, typer.Option(help="The source: also show the worst translations beside it.")] = None,
     tokenized: Annotated[bool, typer.Option("--tokenized", help="The lines are tokenised text.")] = False,
     language: Annotated[str, typer.Option(help="Code of the target language, for (de)tokenising.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """BLEU, chrF and TER of translations, with the signature of how they were computed."""
     from qknorm.data.textfiles import read_lines
-    from qknorm.evaluation.scores import scores
+    from qknorm.evaluation.scores import scores, worst
 
-    found = scores(list(read_lines(hypotheses)), list(read_lines(references)), tokenized, language)
+    ours, theirs = list(read_lines(hypotheses)), list(read_lines(references))
+    found = scores(ours, theirs, tokenized, language)
+    examples: list[dict[str, Any]] = []
+    if src is not None:
+        sources = list(read_lines(src))
+        if len(sources) != len(ours):
+            raise InputError(f"{src} has {len(sources):,} lines but there are {len(ours):,} translations")
+        examples = [
+            {"line": row + 1, "chrf": chrf, "source": sources[row], "hypothesis": ours[row], "reference": theirs[row]}
+            for row, chrf in worst(ours, theirs, _WORST_SHOWN)
+        ]
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(found | ({"worst": examples} if examples else {}), indent=1, ensure_ascii=False))
         return
     table = Table("score", "", box=None)
     for name, value in found.items():
         table.add_row(name, f"{value:.2f}" if isinstance(value, float) else str(value))
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for example in examples:
+        shown = "\n  {source}\n  → {hypothesis}\n  = {reference}".format(**example)
+        console.print(f"line {example['line']}, chrF {example['chrf']:.1f}{shown}", highlight=False, markup=False)
 
 
 def compare(
     systems: Annotated[
-        list[Path], typer.Argument(help="Run folders or files of translations; the first is the baseline.")
+        list[str],
+        typer.Argument(
+            help="Run folders or files of translations; several seeds of a system as NAME=PATH,PATH. "
+            "The first is the baseline."
+        ),
     ],
-    ref: Annotated[Path | None, typer.Option(help="References; without it, those of the first run folder.")] = None,
-    tokenized: Annotated[bool, typer.Option("--tokenized", help="The lines are tokenised text.")] = False,
+    ref: Annotated[Path | None, typer.Option(help="References; without it, those of the run folders.")] = None,
+    tokenized: Annotated[bool, typer.Option("--tokenized", help="BLEU of the tokens as they stand.")] = False,
     method: Annotated[Method, typer.Option(help="How p-values are computed.")] = "bootstrap",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Whether systems differ in BLEU by more than chance, sentence by sentence."""
-    from qknorm.data.textfiles import read_lines
+    """Whether systems differ in BLEU by more than chance."""
     from qknorm.evaluation.significance import compare as compare_systems
+    from qknorm.evaluation.systems import read_systems
 
-    if ref is None:
-        if not (systems[0] / "test" / "references.txt").is_file():
-            raise InputError(f"{systems[0]} holds no references; give them with --ref")
-        ref = systems[0] / "test" / "references.txt"
-    files = {path: path / "test" / "hypotheses.txt" if path.is_dir() else path for path in systems}
-    names = [path.name for path in files]
-    if len(set(names)) < len(systems):
-        names = [str(path) for path in files]
-    lines = {name: list(read_lines(file)) for name, file in zip(names, files.values(), strict=True)}
-    found = compare_systems(lines, list(read_lines(ref)), tokenized, method)
+    given = read_systems(systems, ref, tokenized)
+    found = compare_systems(given.runs, given.references, tokenized, method)
     if as_json:
         print(json.dumps([asdict(row) for row in found], indent=1))
         return
-    table = Table("system", "BLEU", "95 % interval", "p", box=None)
+    table = Table("system", "BLEU", "95 % interval", "seeds", "difference", "95 % interval", "p", box=None)
     for row in found:
-        p_value = "baseline" if row.p_value is None else f"{row.p_value:.4f}"
-        table.add_row(row.name, f"{row.bleu:.2f}", f"{row.low:.2f} – {row.high:.2f}", p_value)
+        bleu = f"{row.bleu:.2f}" + ("" if row.bleu_sd is None else f" ± {row.bleu_sd:.2f}")
+        against = ("", "", "baseline")
+        if row.p_value is not None:
+            interval = f"{row.difference_low:+.2f} – {row.difference_high:+.2f}"
+            against = (f"{row.difference:+.2f}", interval, f"{row.p_value:.4f}")
+        table.add_row(row.name, bleu, f"{row.low:.2f} – {row.high:.2f}", str(row.seeds), *against)
     Console().print(table)

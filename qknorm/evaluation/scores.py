@@ -13,10 +13,13 @@ from sacremoses import MosesDetokenizer, MosesTokenizer
 from qknorm.errors import InputError
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenized: bool) -> float:
+def bleu_metric(tokenized: bool) -> BLEU:
     """BLEU of text as it stands if it is tokenised (Moses multi-bleu), else sacrebleu's default."""
-    metric = BLEU(tokenize="none", force=True) if tokenized else BLEU()
-    return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+    return BLEU(tokenize="none", smooth_method="none", force=True) if tokenized else BLEU()
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenized: bool) -> float:
+    return float(bleu_metric(tokenized).corpus_score(list(hypotheses), [list(references)]).score)
 
 
 def scores(
@@ -45,6 +48,14 @@ def scores(
         "lines": len(hypotheses),
         "signature": str(default.get_signature()),
     }
+
+
+def worst(hypotheses: Sequence[str], references: Sequence[str], count: int) -> list[tuple[int, float]]:
+    """The rows of the translations with the lowest chrF, and that, the lowest first."""
+    metric = CHRF()
+    pairs = zip(hypotheses, references, strict=True)
+    found = [(row, metric.sentence_score(ours, [theirs]).score) for row, (ours, theirs) in enumerate(pairs)]
+    return sorted(found, key=lambda scored: scored[1])[:count]
 
 
 def detokenized(lines: Sequence[str], language: str) -> list[str]:

@@ -1,67 +1,163 @@
-"""Whether a difference in BLEU means anything: paired tests through sacrebleu."""
+"""Whether a difference in BLEU means anything: for systems of one trained model, or of several seeds each."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.significance import PairedTest
 
 from qknorm.errors import InputError
+from qknorm.evaluation.scores import bleu_metric
 
 Method = Literal["bootstrap", "randomization"]
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
-_SAMPLES = {"bootstrap": 1000, "randomization": 10_000}
-_SHORT = {"bootstrap": "bs", "randomization": "ar"}
+_SEED = 12345
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system: its BLEU, the 95 % interval of it by bootstrap, and the p-value against the first system."""
+    """One system against the first, the baseline. An interval holds 95 %."""
 
     name: str
     bleu: float
+    """The mean over its seeds."""
     low: float
     high: float
-    p_value: float | None
+    p_value: float | None = None
+    """Of the difference from the baseline; None for itself."""
+    seeds: int = 1
+    bleu_sd: float | None = None
+    """The standard deviation over seeds, if there are several."""
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
 
 
 def compare(
-    systems: Mapping[str, Sequence[str]], references: Sequence[str], tokenized: bool, method: Method = "bootstrap"
+    systems: Mapping[str, Sequence[Sequence[str]]],
+    references: Sequence[str],
+    tokenized: bool,
+    method: Method = "bootstrap",
+    samples: int = 1000,
+    trials: int = 10_000,
 ) -> list[Comparison]:
-    """Compare systems with the first of them, the baseline, on the same sentences.
+    """Compare systems with the first of them on the same sentences. A system is a list of runs, one for each seed.
 
-    bootstrap: paired bootstrap resampling (Koehn 2004), 1,000 samples. randomization: approximate randomisation
-    (Riezler and Maxwell 2005), 10,000 trials. Both from a fixed seed. Intervals are always from the bootstrap.
+    bootstrap: paired bootstrap resampling (Koehn 2004) of the mean BLEU over seeds. Where there are several, the doubt
+    about their mean is added: a draw from Student's t, times the standard deviation over seeds, over √seeds.
+    randomization: approximate randomisation (Riezler and Maxwell 2005). The outputs of two models are exchanged for
+    single sentences; where there are several seeds, whole runs are exchanged between the systems.
+    Intervals are always from the bootstrap. Everything is drawn from a fixed seed.
     """
+    _check(systems, references)
+    metric = bleu_metric(tokenized)
+    measured = [np.stack([_statistics(lines, references, metric) for lines in runs]) for runs in systems.values()]
+
+    def score(counts: Counts) -> float:
+        correct, total, (hypothesis, reference) = counts[:4], counts[4:8], counts[8:]
+        return BLEU.compute_bleu(
+            correct.tolist(), total.tolist(), int(hypothesis), int(reference), smooth_method=metric.smooth_method
+        ).score
+
+    by_run = [np.array([score(run.sum(0)) for run in runs]) for runs in measured]
+    resampled = _bootstrap(measured, by_run, score, samples)
+
+    def p_value_of(place: int, difference: float, differences: Floats) -> float:
+        if method == "bootstrap":
+            return _share(np.abs(differences - difference) >= abs(difference))
+        if len(by_run[place]) == 1:
+            return _by_exchanged_sentences(measured[0][0], measured[place][0], score, trials)
+        return _by_exchanged_runs(by_run[0], by_run[place], trials)
+
+    rows = []
+    for place, (name, scores) in enumerate(zip(systems, by_run, strict=True)):
+        row = Comparison(name, float(scores.mean()), *_interval(resampled[:, place]), seeds=len(scores))
+        if len(scores) > 1:
+            row = replace(row, bleu_sd=float(scores.std(ddof=1)))
+        if place:
+            difference = float(scores.mean() - by_run[0].mean())
+            differences = resampled[:, place] - resampled[:, 0]
+            low, high = _interval(differences)
+            p_value = p_value_of(place, difference, differences)
+            row = replace(row, p_value=p_value, difference=difference, difference_low=low, difference_high=high)
+        rows.append(row)
+    return rows
+
+
+def _check(systems: Mapping[str, Sequence[Sequence[str]]], references: Sequence[str]) -> None:
     if len(systems) < 2:
         raise InputError("a comparison needs at least two systems")
-    for name, lines in systems.items():
-        if len(lines) != len(references):
-            raise InputError(f"{name} has {len(lines):,} lines but there are {len(references):,} references")
-    logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # it reports every step as a warning
-    by_bootstrap = _test(systems, references, tokenized, "bootstrap")
-    p_values = by_bootstrap if method == "bootstrap" else _test(systems, references, tokenized, method)
-    return [
-        Comparison(name, result.score, float(result.mean - result.ci), float(result.mean + result.ci), tested.p_value)
-        for name, result, tested in zip(systems, by_bootstrap, p_values, strict=True)
-    ]
+    if not references:
+        raise InputError("there is nothing to compare: the references are empty")
+    for name, runs in systems.items():
+        for lines in runs:
+            if len(lines) != len(references):
+                raise InputError(f"{name} has {len(lines):,} lines but there are {len(references):,} references")
+    single = [name for name, runs in systems.items() if len(runs) == 1]
+    several = [name for name, runs in systems.items() if len(runs) > 1]
+    if single and several:
+        raise InputError(
+            f"{single[0]} has one run but {several[0]} has several; without a second seed nothing is known about the "
+            "variation of the first, so give each system one run, or each at least two"
+        )
 
 
-def _test(
-    systems: Mapping[str, Sequence[str]], references: Sequence[str], tokenized: bool, method: Method
-) -> list[Any]:
-    metric = BLEU(tokenize="none", force=True) if tokenized else BLEU()
-    test = PairedTest(
-        [(name, list(lines)) for name, lines in systems.items()],
-        {"BLEU": metric},
-        [list(references)],
-        _SHORT[method],
-        _SAMPLES[method],
-    )
-    _, results = test()
-    found: list[Any] = results["BLEU"]
+def _statistics(lines: Sequence[str], references: Sequence[str], metric: BLEU) -> Counts:
+    """(sentences, 10): n-grams matched and in all, n = 1 … 4, the two lengths. The sum over sentences gives BLEU."""
+    rows = []
+    for line, reference in zip(lines, references, strict=True):
+        one: Any = metric.corpus_score([line], [[reference]])
+        rows.append([*one.counts, *one.totals, one.sys_len, one.ref_len])
+    return np.array(rows, dtype=np.int64)
+
+
+def _bootstrap(
+    measured: Sequence[Counts], by_run: Sequence[Floats], score: Callable[[Counts], float], samples: int
+) -> Floats:
+    """(samples, systems): the mean BLEU of each system had there been other sentences, and other seeds."""
+    rng = np.random.default_rng(_SEED)
+    sentences = measured[0].shape[1]
+    found = np.empty((samples, len(measured)))
+    for row in found:
+        times = np.bincount(rng.integers(sentences, size=sentences), minlength=sentences)
+        row[:] = [np.mean([score(times @ run) for run in runs]) for runs in measured]
+    for place, scores in enumerate(by_run):
+        if len(scores) > 1:
+            doubt = scores.std(ddof=1) / np.sqrt(len(scores))
+            found[:, place] += doubt * rng.standard_t(len(scores) - 1, size=samples)
     return found
+
+
+def _by_exchanged_sentences(one: Counts, other: Counts, score: Callable[[Counts], float], trials: int) -> float:
+    rng = np.random.default_rng(_SEED)
+    sums, change = (one.sum(0), other.sum(0)), other - one
+    difference = abs(score(sums[1]) - score(sums[0]))
+    found = np.empty(trials)
+    for trial in range(trials):
+        moved = rng.integers(2, size=len(one)) @ change
+        found[trial] = abs(score(sums[1] - moved) - score(sums[0] + moved))
+    return _share(found >= difference)
+
+
+def _by_exchanged_runs(one: Floats, other: Floats, trials: int) -> float:
+    rng = np.random.default_rng(_SEED)
+    scores, difference = np.concatenate([one, other]), abs(other.mean() - one.mean())
+    dealt = rng.permuted(np.tile(scores, (trials, 1)), axis=1)
+    found = np.abs(dealt[:, len(one) :].mean(1) - dealt[:, : len(one)].mean(1))
+    return _share(found >= difference - 1e-9)  # the same runs in another order may differ by rounding
+
+
+def _interval(values: Floats) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _share(extreme: NDArray[np.bool_]) -> float:
+    """The p-value: how often chance did as much, the observation itself counted as one of the cases."""
+    return float((extreme.sum() + 1) / (len(extreme) + 1))

@@ -1,0 +1,79 @@
+"""What `qknorm compare` is asked to compare: files of translations and run folders, several seeds under one name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qknorm.data.textfiles import read_lines
+from qknorm.errors import InputError
+from qknorm.evaluation.scores import detokenized
+from qknorm.training.run import Run
+
+
+@dataclass(frozen=True)
+class Systems:
+    """The lines of each run of each system, and what they should be."""
+
+    runs: dict[str, list[list[str]]]
+    references: list[str]
+
+
+def read_systems(arguments: Sequence[str], reference: Path | None, tokenized: bool) -> Systems:
+    """Read `PATH`, or `NAME=PATH,PATH,…` for several seeds of a system; a path is a run folder or a file.
+
+    The references are those of the run folders, which must agree, unless a file of them is given. A run on tokenised
+    text is detokenised, as its own scores are, unless BLEU is to be computed on the tokens.
+    """
+    paths = _named(arguments)
+    everything = [path for runs in paths.values() for path in runs]
+    language = None if tokenized else next(filter(None, map(_language_of_tokens, everything)), None)
+
+    def text(path: Path) -> list[str]:
+        lines = list(read_lines(path))
+        return lines if language is None else detokenized(lines, language)
+
+    references = text(reference or _references(everything))
+    return Systems({name: [text(_hypotheses(path)) for path in runs] for name, runs in paths.items()}, references)
+
+
+def _named(arguments: Sequence[str]) -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    endings = [Path(argument).name for argument in arguments]
+    for argument, ending in zip(arguments, endings, strict=True):
+        name, equals, listed = argument.partition("=")
+        if Path(argument).exists() or not equals:
+            name, listed = (ending if endings.count(ending) == 1 else argument), argument
+        if name in found:
+            raise InputError(f"{name} is there twice; several seeds of a system are written {name}=PATH,PATH")
+        found[name] = [Path(argument)] if Path(argument).exists() else [Path(path) for path in listed.split(",")]
+    return found
+
+
+def _hypotheses(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    file = path / "test" / "hypotheses.txt"
+    if not file.is_file():
+        raise InputError(f"{path} holds no test/hypotheses.txt; it is written when training has ended")
+    return file
+
+
+def _references(paths: Sequence[Path]) -> Path:
+    """The references of the run folders, all the same."""
+    files = [file for path in paths if (file := path / "test" / "references.txt").is_file()]
+    if not files:
+        raise InputError(f"{paths[0]} holds no references; give them with --ref")
+    for other in files[1:]:
+        if list(read_lines(other)) != list(read_lines(files[0])):
+            raise InputError(f"{files[0]} and {other} differ: systems are compared on the same test set")
+    return files[0]
+
+
+def _language_of_tokens(path: Path) -> str | None:
+    """The target language of a run on tokenised text; None for anything else."""
+    if not (path / "recipe.yaml").is_file():
+        return None
+    data = Run.open(path).recipe.data
+    return data.languages[1] if data.scheme == "words" else None
