@@ -107,7 +107,7 @@ def compare(
     if as_json:
         print(json.dumps([asdict(row) for row in found], indent=1))
         return
-    table = Table("system", "BLEU", "95 % interval", "seeds", "difference", "95 % interval", "p", box=None)
+    table = Table("system", "BLEU", "95 %", "seeds", "difference", "95 %", "p", box=None)
     for row in found:
         bleu = f"{row.bleu:.2f}" + ("" if row.bleu_sd is None else f" ± {row.bleu_sd:.2f}")
         against = ("", "", "baseline")

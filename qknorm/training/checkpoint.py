@@ -58,9 +58,13 @@ class Checkpoints:
         self._point("best", checkpoint)
 
     def best(self) -> Path | None:
-        """The checkpoint with the best score, if it is whole; else the newest that is."""
+        """The checkpoint with the best score, if it is whole; else the newest that is, with a warning."""
         pointed = self._pointed("best")
-        return pointed if pointed is not None and _is_whole(pointed) else self.newest()
+        if pointed is not None and _is_whole(pointed):
+            return pointed
+        if pointed is not None:
+            warnings.warn(f"{pointed}, the best checkpoint, is damaged; the newest whole one is used", stacklevel=2)
+        return self.newest()
 
     def newest(self) -> Path | None:
         """The newest whole checkpoint; a damaged one is named in a warning and passed over."""

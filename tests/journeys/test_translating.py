@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -11,49 +10,26 @@ import shutil
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from qknorm import Translator
-from qknorm.cli import main
 from qknorm.data.textfiles import read_lines, write_lines
+from tests.journeys.conftest import Command
 from tests.journeys.test_command import run
 
 LINES = ["The house is red.", "", "  ", "жжж 😀", "I eat."]
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    errors: str
-
-
-Command = Callable[..., Done]
-
-
 @pytest.fixture
-def translate(
-    trained_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> Command:
-    """The command on the trained run, without starting a process for it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-
-    def command(*arguments: str, stdin: bytes = b"", model: Path = trained_run) -> Done:
-        monkeypatch.setattr(sys, "argv", ["qknorm", "translate", str(model), *arguments])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        out, errors = capfdbinary.readouterr()
-        assert isinstance(exit_.value.code, int)
-        return Done(exit_.value.code, out.decode(), errors.decode())
-
-    return command
+def translate(command: Command, trained_run: Path) -> Command:
+    """`qknorm translate` with the trained run."""
+    return partial(command, "translate", str(trained_run))
 
 
 def test_lines_in_are_lines_out(translate: Command, trained_run: Path) -> None:
@@ -184,11 +160,11 @@ def test_nothing_gives_nothing(translate: Command, content: bytes) -> None:
     ],
 )
 def test_a_damaged_run_is_named(
-    translate: Command, trained_run: Path, damage: Callable[[Path], Any], message: str
+    command: Command, trained_run: Path, damage: Callable[[Path], Any], message: str
 ) -> None:
     shutil.copytree(trained_run, "damaged")
     damage(Path("damaged"))
-    done = translate(model=Path("damaged"))
+    done = command("translate", "damaged")
     assert (done.code, done.out) == (2, "")
     assert message in done.errors
     assert done.errors.count("\n") == 1

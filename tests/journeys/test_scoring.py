@@ -1,0 +1,77 @@
+"""`qknorm score` and `qknorm compare` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qknorm.data.textfiles import write_lines
+from tests.evaluation.test_scores import corpus
+from tests.journeys.conftest import Command
+
+
+@pytest.fixture
+def files(command: Command) -> Command:
+    """Outputs of two systems, two seeds each, beside their references."""
+    for name, noise in (("worse", 0.3), ("better", 0.1)):
+        for seed in (1, 2, 3):
+            hypotheses, references = corpus(0, noise + seed / 100)
+            write_lines(Path(f"{name}-{seed}"), hypotheses)
+            write_lines(Path("ref"), references)
+    return command
+
+
+def test_score(files: Command) -> None:
+    found = json.loads(files("score", "better-1", "ref", "--json").out)
+    assert found.keys() == {"bleu", "bleu_tokenized", "chrf", "chrf++", "ter", "lines", "signature"}
+    with_source = json.loads(files("score", "better-1", "ref", "--src", "worse-1", "--json").out)
+    assert with_source.pop("worst")[0].keys() == {"line", "chrf", "source", "hypothesis", "reference"}
+    assert with_source == found
+    shown = files("score", "better-1", "ref").out
+    assert f"{found['bleu']:.2f}" in shown
+    assert found["signature"] in shown
+
+
+def test_compare(files: Command) -> None:
+    done = files("compare", "worse-1", "better-1", "--ref", "ref", "--json")
+    baseline, better = json.loads(done.out)
+    assert [row["name"] for row in (baseline, better)] == ["worse-1", "better-1"]
+    assert baseline["p_value"] is None
+    assert better["low"] <= better["bleu"] <= better["high"]
+    assert better["p_value"] < 0.01
+
+
+def test_compare_several_seeds(files: Command) -> None:
+    systems = ["base=worse-1,worse-2,worse-3", "ours=better-1,better-2,better-3"]
+    baseline, ours = json.loads(files("compare", *systems, "--ref", "ref", "--json").out)
+    assert (baseline["name"], baseline["seeds"], ours["name"], ours["seeds"]) == ("base", 3, "ours", 3)
+    assert ours["bleu_sd"] > 0
+    assert ours["p_value"] < 0.05
+    assert 0 < ours["difference_low"] < ours["difference"] < ours["difference_high"]
+    shown = files("compare", *systems, "--ref", "ref").out
+    assert f"{ours['bleu']:.2f} ± {ours['bleu_sd']:.2f}" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["score", "short", "ref"], "there are 1 translations but 200 references"),
+        (["score", "ref", "ref", "--src", "short"], "short has 1 lines but there are 200 translations"),
+        (["score", "nowhere", "ref"], "nowhere does not exist"),
+        (["score", "empty", "empty"], "nothing to score"),
+        (["compare", "ref", "--ref", "ref"], "at least two systems"),
+        (["compare", "ref", "short", "--ref", "ref"], "short has 1 lines but there are 200 references"),
+        (["compare", "ref", "worse-1"], "holds no references; give them with --ref"),
+        (["compare", "ref", "b=worse-1,worse-2", "--ref", "ref"], "ref has one run but b has several"),
+    ],
+    ids=str,
+)
+def test_wrong_calls_get_one_sentence(files: Command, arguments: list[str], message: str) -> None:
+    write_lines(Path("short"), ["a"])
+    Path("empty").touch()
+    done = files(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.errors
+    assert done.errors.count("\n") == 1
