@@ -166,7 +166,7 @@ class Translator:
         side_by_side = self.settings.beam_size if self.sampling is None else n_best
         for batch in _batches(rows, sources, _PIECES_PER_BATCH // side_by_side):
             if self.sampling is None:
-                results = beam_search(self.model, [sources[row] for row in batch], self.settings)
+                results = beam_search(self.model, [sources[row] for row in batch], self.settings, n_best=n_best)
             else:
                 wanted = [(row, number) for number in range(n_best) for row in batch]
                 drawn = sample(
@@ -201,7 +201,7 @@ class Translator:
         scores = []
         for last, wanted in zip([BOS, *target], [*target, EOS], strict=True):
             log_probabilities = torch.full((len(self.subwords),), -torch.inf, device=device)
-            log_probabilities[said] = self.model.step(torch.tensor([last], device=device), 0, state)[0]
+            log_probabilities[said] = self.model.step(torch.tensor([last], device=device), 0, state)[0].log_softmax(-1)
             scores.append(float(log_probabilities[wanted]))
         return scores
 
