@@ -18,6 +18,16 @@ def machine() -> dict[str, Any]:
     return {"torch": torch.__version__, "threads": torch.get_num_threads(), "processor": platform.machine()}
 
 
+def agg_pyplot() -> Any:
+    """matplotlib, drawing into files only."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
 def finish(name: str, result: dict[str, Any], missed: Sequence[str], out: Path, console: Console) -> int:
     """Write the figures, say which targets were missed, and return the exit code."""
     out.mkdir(parents=True, exist_ok=True)

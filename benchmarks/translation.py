@@ -1,34 +1,42 @@
 """The speed of the translator in training and decoding, as ratios to other translators of the same size.
 
-    python -m benchmarks.translation [--only training|decoding|growth ...] [--rounds N] [--reference FOLDER] [--out FOLDER]
+    python -m benchmarks.translation [--only training decoding forced growth] [--rounds N] [--reference FOLDER]
 
-All translators have d=256, d_ff=1024, 4+4 layers, 4 heads, and a vocabulary of about 8,000; all run in this process on
-the same threads and take turns, so that a noisy machine slows all alike. A ratio is the median over the rounds.
+All have d=256, d_ff=1024, 4+4 layers, 4 heads and about 8,000 pieces, run in this process on the same threads, and take
+turns, so that a noisy machine slows all alike. A ratio is the median over the rounds. What is the same and what is not:
 
-Training. Sentences are drawn with the lengths of English–Vietnamese talks; all systems get the same ones, and each makes
-its batches of at most 2,048 positions its own way. One turn is a few updates with forward, backward, clipping and Adam.
-The unit is target pieces per second, padding not counted. All dropouts are 0.3, word dropout 0.1, label smoothing 0.1.
-- ours: the Trainer's own update, with QKNorm and with plain scaled dot products.
-- reference: its Controller's own update. The same architecture as ours with QKNorm.
-- Hugging Face: MarianMTModel. The norm stands after each sublayer, there is no FixNorm, no language vector, and every
-  piece has a logit, where ours and the reference's are of the target language only. Its batches are cut like the
-  reference's. Label smoothing is torch's, which is faster than that of transformers' Trainer.
+Training. Sentences are drawn with the lengths of English–Vietnamese talks; all learn from the same ones, and each makes
+batches of at most 2,048 positions its own way. A turn is four updates: forward, backward, clipping, Adam. The unit is
+target pieces per second, padding not counted. All dropouts are 0.3, word dropout 0.1, label smoothing 0.1.
+- qknorm: the update of its Trainer, with QKNorm and with scaled dot products.
+- reference: the update of its Controller. The same architecture as ours with QKNorm.
+- Hugging Face: MarianMTModel, batches like the reference's. Its norms stand after each sublayer, it has no FixNorm and
+  no language vectors, and every piece has a logit, where ours and the reference's loss is over the pieces of the target
+  language. Label smoothing is done by torch, which is faster than what transformers' Trainer does.
 
-Decoding. Real sentences with trained models, a beam of 4, batches of 64 sentences of like length. A turn is one batch.
+Decoding. Real sentences, trained models, a beam of 4, batches of 64 sentences of like length. A turn is one batch.
 - reference: carries the weights of our QKNorm model, its table of positions replaced by ours.
-- CTranslate2, float32: carries the weights of our plain model. Same exponent of the length penalty, but over the plain
-  length instead of (5 + length)/6, and another rule for stopping: a finished hypothesis leaves the beam. So it may find
-  another translation than ours; greedy search shows that the models are the same.
-- Hugging Face cannot carry our weights. Both sides are made to say exactly as many pieces, from the same sources.
+- CTranslate2 in float32: carries the weights of our model with scaled dot products; its target vocabulary holds only
+  the pieces that may be said. Its search differs: the length penalty has the same exponent but is over the length, not
+  over (5 + length)/6, a finished hypothesis leaves the beam, and a batch has the limit of its longest sentence. That
+  the models are the same shows in greedy search, where only the last of these differences is left.
+- qknorm, own batches: what a user gets from `Translator.translate`, tokenisation and detokenisation included.
+
+Forced lengths. Hugging Face's architecture cannot carry our weights, so there the work is made equal: 64 sources of 24
+pieces, translated into exactly 32 pieces each.
+
+Growth. Our cost per piece with output lengths up to 512, forced likewise.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,28 +46,65 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.common import DEFAULT_OUT, finish, machine
-from benchmarks.translators import Decoder, Learner, Pieces, Sentences, Size
-from benchmarks.translators.ours import OurDecoder, OurLearner
-from qknorm.data.subwords import SPECIAL_PIECES, EOS, UNK
+from benchmarks.common import DEFAULT_OUT, agg_pyplot, finish, machine
+from benchmarks.translators import Decoder, ForcedDecoder, Learner, Pieces, Sentences, Size
+from benchmarks.translators.ours import OurDecoder, OurLearner, size_of
+from qknorm.data.subwords import EOS, SPECIAL_PIECES, UNK
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Translator
+from qknorm.errors import InputError
+from qknorm.training.recipe import make_recipe
+from qknorm.training.translation import train
 
 PARTS = ("training", "decoding", "forced", "growth")
+OURS, OURS_DOT, OWN_BATCHES = "qknorm", "qknorm, dot products", "qknorm, own batches"
+REFERENCE, HUGGING_FACE, CTRANSLATE2 = "reference", "Hugging Face", "CTranslate2"
+# Part, who, how many times as fast as whom.
+TARGETS = (
+    ("training", OURS, 2.0, REFERENCE),
+    ("training", OURS, 1.3, HUGGING_FACE),
+    ("decoding, QKNorm", OURS, 2.5, REFERENCE),
+    ("decoding, dot products", OURS_DOT, 1.0, CTRANSLATE2),
+    ("forced", OURS, 3.0, HUGGING_FACE),
+)
+GROWTH_TARGET = 1.5  # the cost of a piece in the longest output, relative to one in the shortest
+EQUAL_TARGET = 0.98  # share of sentences for which a system with our weights finds our translation
+
 SIZE = Size()
 VOCABULARY = 8000
 # Measured on the dev and test sets of IWSLT'15 English–Vietnamese in 8,000 joint pieces: lengths with EOS are
-# log-normal, and so is the target's length over the source's; so many of all pieces occur in a target.
+# log-normal, and so is the target's length over the source's; so large a share of the pieces occurs in a target.
 SOURCE_MEDIAN, SOURCE_SPREAD = 21.2, 0.61
 TARGET_PER_SOURCE, TARGET_SPREAD = 1.06, 0.19
-LONGEST = 200
 SAID_SHARE = 0.72
+LONGEST = 200
 SENTENCES_DRAWN = 20_000
 UPDATES_PER_TURN = 4
 BATCH = 64
+ROUNDS_OF_DECODING = 3
 FORCED_SOURCE, FORCED_LENGTH = 24, 32
 GROWTH_LENGTHS = (64, 128, 256, 512)
 GROWTH_BATCH = 8
+
+Turn = Callable[[], tuple[int, float]]
+"""Do something; how much it was, and the seconds it took."""
+
+
+class Peers:
+    """Which of the systems to compare with are there; says so once for each that is not."""
+
+    def __init__(self, reference: Path | None, console: Console) -> None:
+        self.reference: Any = None
+        if reference is None:
+            console.print("The reference code is left out; give a checkout of it with --reference FOLDER.")
+        else:
+            from benchmarks.translators.reference import Reference
+
+            self.reference = Reference(reference)
+        installed = {name: importlib.util.find_spec(name) is not None for name in ("transformers", "ctranslate2")}
+        self.hugging_face, self.ctranslate2 = installed.values()
+        for name in (name for name, there in installed.items() if not there):
+            console.print(f"{name} is left out; install it with: pip install 'qknorm\\[bench]'")
 
 
 def drawn_sentences(seed: int = 0) -> Sentences:
@@ -67,234 +112,344 @@ def drawn_sentences(seed: int = 0) -> Sentences:
     rng = np.random.default_rng(seed)
     source = SOURCE_MEDIAN * np.exp(SOURCE_SPREAD * rng.standard_normal(SENTENCES_DRAWN))
     target = source * TARGET_PER_SOURCE * np.exp(TARGET_SPREAD * rng.standard_normal(SENTENCES_DRAWN))
-    first = len(SPECIAL_PIECES)
-    said = VOCABULARY - round(SAID_SHARE * VOCABULARY)
+    first_said = VOCABULARY - round(SAID_SHARE * VOCABULARY)
 
     def pieces(lengths: np.ndarray[Any, Any], lowest: int) -> list[Pieces]:
         counts = np.clip(np.round(lengths) - 1, 1, LONGEST).astype(int)
         return [rng.integers(lowest, VOCABULARY, count).tolist() for count in counts]
 
-    return Sentences(pieces(source, first), pieces(target, said), VOCABULARY, [UNK, EOS, *range(said, VOCABULARY)])
+    sources, targets = pieces(source, len(SPECIAL_PIECES)), pieces(target, first_said)
+    return Sentences(sources, targets, VOCABULARY, [UNK, EOS, *range(first_said, VOCABULARY)])
 
 
-def in_turns(turns: dict[str, Callable[[], tuple[int, float]]], rounds: int, title: str) -> dict[str, list[float]]:
-    """Each round, every system has a turn, which returns an amount and the seconds it took: amounts per second."""
+@dataclass(frozen=True)
+class Trained:
+    """A trained run and the sentences it is to translate."""
+
+    translator: Translator
+    lines: list[str]
+
+    @classmethod
+    def load(cls, folder: Path) -> Trained:
+        return cls(Translator.load(folder), list(read_lines(folder / "test" / "source.txt")))
+
+    @property
+    def is_plain(self) -> bool:
+        return self.translator.model.config.attention == "dot"
+
+    def our_decoder(self) -> OurDecoder:
+        return OurDecoder(self.translator.model, self.translator.settings)
+
+    def sources_of_one_length(self, count: int) -> list[Pieces]:
+        """Real text cut into sources of FORCED_SOURCE pieces."""
+        pieces = [piece for source in self.translator.subwords.encode(self.lines) for piece in source]
+        return [pieces[start * FORCED_SOURCE : (start + 1) * FORCED_SOURCE] for start in range(count)]
+
+
+def trained_runs(given: Iterable[Path], corpus: str, out: Path, console: Console) -> tuple[Trained, Trained]:
+    """One run with QKNorm and one with dot products: those that are given, else trained here once and kept."""
+    found = {run.is_plain: run for run in map(Trained.load, given)}
+    for is_plain, name in ((False, "qknorm"), (True, "plain")):
+        folder = out / "runs" / name
+        if is_plain not in found:
+            if not (folder / "test" / "scores.json").exists():
+                console.print(f"Training {folder} on {corpus}; give a run of your own with --run FOLDER.")
+                train(_recipe(corpus, is_plain), folder, console, resume=(folder / "recipe.yaml").exists())
+            found[is_plain] = Trained.load(folder)
+    return found[False], found[True]
+
+
+def _recipe(corpus: str, is_plain: bool) -> Any:
+    """A model of our size that translates passably after few minutes."""
+    model = {
+        "dim": SIZE.dim,
+        "feed_forward": SIZE.feed_forward,
+        "encoder_layers": SIZE.encoder_layers,
+        "decoder_layers": SIZE.decoder_layers,
+        "heads": SIZE.heads,
+        **dict.fromkeys(("dropout", "embedding_dropout"), 0.1),
+        **dict.fromkeys(("attention_dropout", "relu_dropout"), 0.0),
+        **({"attention": "dot", "fix_norm": False} if is_plain else {}),
+    }
+    training = {"budget": 2048, "schedule": "cosine", "peak": 1.5e-3, "warmup": 100}
+    training |= {"max_updates": 700, "validate_every": 700}
+    data = {"corpus": corpus, "merges": 8000}
+    content = {"data": data, "model": model, "training": training, "decoding": {"validation_beam_size": 1}}
+    return make_recipe(content, (), "the benchmark's recipe")
+
+
+def measure_training(rounds: int, peers: Peers) -> dict[str, Any]:
+    sentences = drawn_sentences()
+    learners: dict[str, Learner] = {
+        OURS: OurLearner(sentences, SIZE, "lp"),
+        OURS_DOT: OurLearner(sentences, SIZE, "dot"),
+    }
+    if peers.reference is not None:
+        from benchmarks.translators.reference import ReferenceLearner
+
+        learners[REFERENCE] = ReferenceLearner(peers.reference, sentences, SIZE)
+    if peers.hugging_face:
+        from benchmarks.translators.hugging_face import MarianLearner
+
+        learners[HUGGING_FACE] = MarianLearner(sentences, SIZE)
+
+    def turn_of(learner: Learner) -> Turn:
+        return timed(lambda: sum(learner.update() for _ in range(UPDATES_PER_TURN)))
+
+    for learner in learners.values():
+        learner.update()  # kernels are compiled here
+    turns = {name: turn_of(learner) for name, learner in learners.items()}
+    return {"unit": "target pieces/s", **summary(in_turns(turns, rounds, "training"))}
+
+
+def measure_decoding(run: Trained, most: int, rounds: int, peers: Peers, console: Console) -> dict[str, Any]:
+    """Our search and that of another system with the same weights, over the same batches."""
+    translator, lines = run.translator, run.lines[:most]
+    encoded = translator.subwords.encode(lines)
+    ours = OURS_DOT if run.is_plain else OURS
+    decoders: dict[str, Decoder] = {ours: run.our_decoder()}
+    try:
+        if run.is_plain and peers.ctranslate2:
+            from benchmarks.translators.ctranslate import CTranslate2Decoder
+
+            decoders[CTRANSLATE2] = CTranslate2Decoder(translator.model, translator.settings)
+        elif not run.is_plain and peers.reference is not None:
+            from benchmarks.translators.reference import ReferenceDecoder
+
+            decoders[REFERENCE] = ReferenceDecoder(peers.reference, translator.model)
+    except InputError as error:
+        console.print(f"Left out: {error}.")
+
+    order = sorted(range(len(lines)), key=lambda row: len(encoded[row]))
+    batches = [[encoded[row] for row in order[start : start + BATCH]] for start in range(0, len(order), BATCH)]
+    rates: dict[str, list[float]] = {name: [] for name in (*decoders, OWN_BATCHES)}
+    found: dict[str, list[Pieces]] = {}
+    for decoder in decoders.values():
+        decoder.translate(batches[0])
+    for number in range(rounds):
+        seconds = dict.fromkeys(decoders, 0.0)
+        found = {name: [] for name in decoders}
+        for batch in track(batches, description=f"decoding, round {number + 1}/{rounds}", transient=True):
+            for name, decoder in decoders.items():
+                began = time.perf_counter()
+                translations = decoder.translate(batch)
+                seconds[name] += time.perf_counter() - began
+                found[name] += translations
+        for name in decoders:
+            rates[name].append(len(lines) / seconds[name])
+        began = time.perf_counter()
+        translator.translate(lines)
+        rates[OWN_BATCHES].append(len(lines) / (time.perf_counter() - began))
+    result = {"unit": "sentences/s", "sentences": len(lines), **summary(rates)}
+    result["pieces per sentence"] = {
+        name: statistics.mean(len(pieces) + 1 for pieces in translations) for name, translations in found.items()
+    }
+    for name in found.keys() - {ours}:
+        result["equal translations"] = share_equal(found[ours], found[name])
+        if name == CTRANSLATE2:
+            result["equal in greedy search"] = equal_in_greedy_search(run, batches)
+    return result
+
+
+def share_equal(some: Sequence[Pieces], others: Sequence[Pieces]) -> float:
+    return statistics.mean(one == other for one, other in zip(some, others, strict=True))
+
+
+def equal_in_greedy_search(run: Trained, batches: Sequence[Sequence[Pieces]]) -> float:
+    """The share of sentences of which CTranslate2 and we say the same, up to our limit, without a beam."""
+    from benchmarks.translators.ctranslate import CTranslate2Decoder
+
+    model, settings = run.translator.model, replace(run.translator.settings, beam_size=1)
+    ours, theirs = OurDecoder(model, settings), CTranslate2Decoder(model, settings)
+    said, said_by_them = [], []
+    for batch in batches:
+        said += ours.translate(batch)
+        limits = (len(source) + settings.extra_length for source in batch)
+        said_by_them += [pieces[:limit] for pieces, limit in zip(theirs.translate(batch), limits, strict=True)]
+    return share_equal(said, said_by_them)
+
+
+def measure_forced(qknorm: Trained, plain: Trained, rounds: int, peers: Peers) -> dict[str, Any]:
+    """Systems that need not carry the same weights, saying equally much."""
+    decoders: dict[str, ForcedDecoder] = {OURS: qknorm.our_decoder(), OURS_DOT: plain.our_decoder()}
+    model, settings = plain.translator.model, plain.translator.settings
+    if peers.hugging_face:
+        from benchmarks.translators.hugging_face import MarianDecoder
+
+        decoders[HUGGING_FACE] = MarianDecoder(len(plain.translator.subwords), size_of(model), settings)
+    if peers.ctranslate2:
+        from benchmarks.translators.ctranslate import CTranslate2Decoder
+
+        decoders[CTRANSLATE2] = CTranslate2Decoder(model, settings)
+    sources = plain.sources_of_one_length(BATCH)
+
+    def turn_of(decoder: ForcedDecoder) -> Turn:
+        return timed(lambda: decoder.forced(sources, FORCED_LENGTH))
+
+    turns = {name: turn_of(decoder) for name, decoder in decoders.items()}
+    for turn in turns.values():
+        turn()
+    return {"unit": "pieces/s", **summary(in_turns(turns, rounds, "forced lengths"))}
+
+
+def measure_growth(run: Trained, rounds: int) -> dict[str, Any]:
+    """What one piece costs in outputs of several lengths."""
+    sources, decoder = run.sources_of_one_length(GROWTH_BATCH), run.our_decoder()
+
+    def turn_of(length: int) -> Turn:
+        return timed(lambda: decoder.forced(sources, length))
+
+    turns = {str(length): turn_of(length) for length in GROWTH_LENGTHS}
+    rates = in_turns(turns, rounds, "growth")
+    return {"milliseconds per piece": {length: 1000 / statistics.median(values) for length, values in rates.items()}}
+
+
+def timed(work: Callable[[], int]) -> Turn:
+    def turn() -> tuple[int, float]:
+        began = time.perf_counter()
+        amount = work()
+        return amount, time.perf_counter() - began
+
+    return turn
+
+
+def in_turns(turns: dict[str, Turn], rounds: int, title: str) -> dict[str, list[float]]:
+    """Amounts per second in each round; the first of one round is the last of the next."""
     rates: dict[str, list[float]] = {name: [] for name in turns}
+    names = list(turns)
     for number in track(range(rounds), description=title, transient=True):
-        names = list(turns)
-        for name in names[number % len(names) :] + names[: number % len(names)]:
+        start = number % len(names)
+        for name in names[start:] + names[:start]:
             amount, seconds = turns[name]()
             rates[name].append(amount / seconds)
     return rates
 
 
-def learning_turn(learner: Learner) -> Callable[[], tuple[int, float]]:
-    learner.update()  # kernels are compiled here
-
-    def turn() -> tuple[int, float]:
-        began = time.perf_counter()
-        tokens = sum(learner.update() for _ in range(UPDATES_PER_TURN))
-        return tokens, time.perf_counter() - began
-
-    return turn
-
-
-def measure_training(rounds: int, reference: Path | None, console: Console) -> dict[str, Any]:
-    sentences = drawn_sentences()
-    learners: dict[str, Learner] = {
-        "qknorm": OurLearner(sentences, SIZE, "lp"),
-        "qknorm, dot products": OurLearner(sentences, SIZE, "dot"),
-    }
-    if reference is not None:
-        from benchmarks.translators.reference import Reference, ReferenceLearner
-
-        learners["reference"] = ReferenceLearner(Reference(reference), sentences, SIZE)
-    if "transformers" in available(console):
-        from benchmarks.translators.hugging_face import MarianLearner
-
-        learners["Hugging Face"] = MarianLearner(sentences, SIZE)
-    turns = {name: learning_turn(learner) for name, learner in learners.items()}
-    return {"unit": "target pieces per second", **summary(in_turns(turns, rounds, "training"))}
-
-
 def summary(rates: dict[str, list[float]]) -> dict[str, Any]:
-    """Median rates, and the median over the rounds of every system's rate over that of the others."""
+    """Median rates, and the median over the rounds of each system's rate relative to each other's."""
+
+    def ratio(one: str, other: str) -> float:
+        return statistics.median(own / theirs for own, theirs in zip(rates[one], rates[other], strict=True))
+
     return {
         "rounds": len(next(iter(rates.values()))),
         "rate": {name: statistics.median(values) for name, values in rates.items()},
-        "ratio": {
-            name: {
-                other: statistics.median(own / theirs for own, theirs in zip(rates[name], rates[other], strict=True))
-                for other in rates
-                if other != name
-            }
-            for name in rates
-        },
+        "ratio": {one: {other: ratio(one, other) for other in rates if other != one} for one in rates},
     }
 
 
-def available(console: Console) -> list[str]:
-    """Which of the libraries that are measured against are installed."""
-    found = []
-    for name in ("transformers", "ctranslate2"):
-        try:
-            __import__(name)
-            found.append(name)
-        except ImportError:
-            console.print(f"{name} is not installed and is left out; pip install 'qknorm\\[bench]'")
-    return found
-
-
-def measure_decoding(runs: Path, sentences: int, rounds: int, reference: Path | None, console: Console) -> dict[str, Any]:
-    trained = {name: Translator.load(runs / name) for name in ("qknorm", "plain")}
-    lines = list(read_lines(runs / "qknorm" / "test" / "source.txt"))[:sentences]
-    encoded = {name: translator.subwords.encode(lines) for name, translator in trained.items()}
-    decoders: dict[str, tuple[str, Decoder]] = {
-        "qknorm": ("qknorm", OurDecoder(trained["qknorm"].model, trained["qknorm"].settings)),
-        "qknorm, dot products": ("plain", OurDecoder(trained["plain"].model, trained["plain"].settings)),
-    }
-    if reference is not None:
-        from benchmarks.translators.reference import Reference, ReferenceDecoder
-
-        decoders["reference"] = ("qknorm", ReferenceDecoder(Reference(reference), trained["qknorm"].model))
-    if "ctranslate2" in available(console):
-        from benchmarks.translators.ctranslate import CTranslate2Decoder
-
-        decoders["CTranslate2"] = ("plain", CTranslate2Decoder(trained["plain"].model, trained["plain"].settings))
-    order = sorted(range(len(lines)), key=lambda row: len(encoded["qknorm"][row]))
-    batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-    found: dict[str, dict[int, Pieces]] = {name: {} for name in decoders}
-    rates: dict[str, list[float]] = {name: [] for name in (*decoders, "qknorm, own batches")}
-    for decoder_run, decoder in decoders.values():
-        decoder.translate([encoded[decoder_run][row] for row in batches[0]])
-    for number in range(rounds):
-        seconds = dict.fromkeys(decoders, 0.0)
-        for batch in track(batches, description=f"decoding {number + 1}/{rounds}", transient=True):
-            for name, (run, decoder) in decoders.items():
-                sources = [encoded[run][row] for row in batch]
-                began = time.perf_counter()
-                translations = decoder.translate(sources)
-                seconds[name] += time.perf_counter() - began
-                found[name].update(zip(batch, translations, strict=True))
-        for name in decoders:
-            rates[name].append(len(lines) / seconds[name])
-        began = time.perf_counter()
-        trained["qknorm"].translate(lines)
-        rates["qknorm, own batches"].append(len(lines) / (time.perf_counter() - began))
-    equal = {
-        pair: sum(found[pair[0]][row] == found[pair[1]][row] for row in order) / len(order)
-        for pair in (("reference", "qknorm"), ("CTranslate2", "qknorm, dot products"))
-        if pair[0] in found
-    }
-    lengths = {name: sum(len(pieces) + 1 for pieces in of.values()) / len(order) for name, of in found.items()}
-    return {
-        "unit": "sentences per second",
-        "sentences": len(lines),
-        **summary(rates),
-        "pieces per sentence": lengths,
-        "equal translations": {f"{a} = {b}": share for (a, b), share in equal.items()},
-    }
-
-
-def forced_sources(runs: Path, count: int) -> list[Pieces]:
-    """Real pieces in sources of one and the same length."""
-    translator = Translator.load(runs / "plain")
-    lines = list(read_lines(runs / "plain" / "test" / "source.txt"))
-    pieces = [piece for source in translator.subwords.encode(lines) for piece in source]
-    return [pieces[start * FORCED_SOURCE : (start + 1) * FORCED_SOURCE] for start in range(count)]
-
-
-def measure_forced(runs: Path, rounds: int, console: Console) -> dict[str, Any]:
-    sources = forced_sources(runs, BATCH)
-    trained = {name: Translator.load(runs / name) for name in ("qknorm", "plain")}
-    decoders: dict[str, Any] = {
-        "qknorm": OurDecoder(trained["qknorm"].model, trained["qknorm"].settings),
-        "qknorm, dot products": OurDecoder(trained["plain"].model, trained["plain"].settings),
-    }
-    installed = available(console)
-    if "transformers" in installed:
-        from benchmarks.translators.hugging_face import MarianDecoder
-
-        penalty = trained["plain"].settings.length_penalty
-        decoders["Hugging Face"] = MarianDecoder(len(trained["plain"].subwords), SIZE, penalty)
-    if "ctranslate2" in installed:
-        from benchmarks.translators.ctranslate import CTranslate2Decoder
-
-        decoders["CTranslate2"] = CTranslate2Decoder(trained["plain"].model, trained["plain"].settings)
-
-    def turn_of(decoder: Any) -> Callable[[], tuple[int, float]]:
-        def turn() -> tuple[int, float]:
-            began = time.perf_counter()
-            decoder.forced(sources, FORCED_LENGTH)
-            return len(sources) * FORCED_LENGTH, time.perf_counter() - began
-
-        turn()
-        return turn
-
-    turns = {name: turn_of(decoder) for name, decoder in decoders.items()}
-    return {"unit": "pieces per second", **summary(in_turns(turns, rounds, "forced lengths"))}
-
-
-def measure_growth(runs: Path, rounds: int) -> dict[str, Any]:
-    """Seconds per piece and sentence at several output lengths."""
-    sources = forced_sources(runs, GROWTH_BATCH)
-    trained = Translator.load(runs / "qknorm")
-    decoder = OurDecoder(trained.model, trained.settings)
-    seconds: dict[int, list[float]] = {length: [] for length in GROWTH_LENGTHS}
-    for _ in track(range(rounds), description="growth", transient=True):
-        for length in GROWTH_LENGTHS:
-            began = time.perf_counter()
-            decoder.forced(sources, length)
-            seconds[length].append(time.perf_counter() - began)
-    return {
-        "milliseconds per piece": {
-            length: 1000 * statistics.median(values) / (length * len(sources)) for length, values in seconds.items()
-        }
-    }
-
-
-def print_rates(title: str, result: dict[str, Any], against: Sequence[str], console: Console) -> None:
-    peers = [name for name in against if name in result["rate"]]
+def print_part(title: str, part: dict[str, Any], console: Console) -> None:
     table = Table(title=title, title_justify="left")
-    for heading in ("", result["unit"], *(f"× {name}" for name in peers)):
+    peers = [name for name in (REFERENCE, HUGGING_FACE, CTRANSLATE2) if name in part["rate"]]
+    for heading in ("", part["unit"], *(f"× {name}" for name in peers)):
         table.add_column(heading, justify="right" if heading else "left")
-    for name, rate in result["rate"].items():
-        ratios = (f"{result['ratio'][name][peer]:.2f}" if peer != name else "1" for peer in peers)
-        table.add_row(name, f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}", *ratios)
+    for name, rate in part["rate"].items():
+        ratios = (f"{part['ratio'][name][peer]:.2f}" if name != peer else "" for peer in peers)
+        table.add_row(name, f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}", *ratios)
     console.print(table)
+    for key in ("equal translations", "equal in greedy search"):
+        if key in part:
+            console.print(f"{key}: {part[key]:.1%} of {part['sentences']:,}", highlight=False)
+
+
+def print_growth(growth: dict[str, Any], console: Console) -> None:
+    table = Table(title="Cost of a piece by output length", title_justify="left")
+    table.add_column("pieces", justify="right")
+    table.add_column("milliseconds per piece", justify="right")
+    for length, milliseconds in growth["milliseconds per piece"].items():
+        table.add_row(length, f"{milliseconds:.2f}")
+    console.print(table)
+
+
+def verdict(result: dict[str, Any]) -> list[str]:
+    """Each target that was missed, as a sentence."""
+    missed = []
+    for part, name, target, peer in TARGETS:
+        ratio = result.get(part, {}).get("ratio", {}).get(name, {}).get(peer)
+        if ratio is not None and ratio < target:
+            missed.append(f"{part}: {name} is {ratio:.2f} × as fast as {peer}, target {target}")
+    for part, key in (("decoding, QKNorm", "equal translations"), ("decoding, dot products", "equal in greedy search")):
+        share = result.get(part, {}).get(key, 1.0)
+        if share < EQUAL_TARGET:
+            missed.append(f"{part}: {key} are {share:.1%}, expected {EQUAL_TARGET:.0%}: the weights are not the same")
+    if "growth" in result:
+        costs = list(result["growth"]["milliseconds per piece"].values())
+        if costs[-1] > GROWTH_TARGET * costs[0]:
+            missed.append(f"growth: a piece costs {costs[-1] / costs[0]:.2f} × as much in the longest output")
+    return missed
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    plt = agg_pyplot()
+    parts = [part for part in result if "rate" in result[part]]
+    panels = len(parts) + ("growth" in result)
+    figure, axes = plt.subplots(1, panels, figsize=(3.4 * panels, 3.8), layout="constrained", squeeze=False)
+    for axis, part in zip(axes[0], parts, strict=False):
+        rates = result[part]["rate"]
+        colours = ["#0072b2" if name.startswith(OURS) else "#bbbbbb" for name in rates]
+        bars = axis.bar([name.replace(" ", "\n") for name in rates], rates.values(), color=colours)
+        axis.bar_label(bars, [f"{rate:,.0f}" for rate in rates.values()], fontsize=9)
+        for of_part, name, target, peer in TARGETS:
+            if of_part == part and peer in rates:
+                place, style = list(rates).index(name), {"color": "#d55e00", "linestyle": "--", "label": "target"}
+                axis.hlines(target * rates[peer], place - 0.5, place + 0.5, **style)
+        axis.set_title(part, fontsize=10)
+        axis.set_ylabel(result[part]["unit"])
+    if "growth" in result:
+        axis, costs = axes[0][-1], result["growth"]["milliseconds per piece"]
+        axis.plot([int(length) for length in costs], costs.values(), color="#0072b2", marker="o")
+        axis.set(title="growth", xlabel="pieces in the output", ylabel="milliseconds per piece", ylim=0)
+        axis.title.set_fontsize(10)
+    for axis in axes[0]:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(axis="x", labelsize=8)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles[:1], labels[:1], loc="outside lower left", frameon=False, fontsize=9)
+    figure.savefig(path, dpi=150)
+
+
+def measure(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+    result: dict[str, Any] = {"machine": machine(), "command": "make bench"}
+    peers = Peers(arguments.reference, console)
+    rounds, decoding_rounds = arguments.rounds, min(arguments.rounds, ROUNDS_OF_DECODING)
+    if "training" in arguments.only:
+        result["training"] = measure_training(rounds, peers)
+        print_part("Training", result["training"], console)
+    if set(arguments.only) == {"training"}:
+        return result
+    qknorm, plain = trained_runs(arguments.run, arguments.corpus, arguments.out, console)
+    if "decoding" in arguments.only:
+        for name, run in (("decoding, QKNorm", qknorm), ("decoding, dot products", plain)):
+            result[name] = measure_decoding(run, arguments.sentences, decoding_rounds, peers, console)
+            print_part(name[0].upper() + name[1:], result[name], console)
+    if "forced" in arguments.only:
+        result["forced"] = measure_forced(qknorm, plain, rounds, peers)
+        print_part("Decoding, forced lengths", result["forced"], console)
+    if "growth" in arguments.only:
+        result["growth"] = measure_growth(qknorm, decoding_rounds)
+        print_growth(result["growth"], console)
+    return result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="leave the other parts out")
-    parser.add_argument("--rounds", type=int, default=10, help="turns of each system")
+    parser.add_argument("--rounds", type=int, default=12, help="turns of each system; at most 3 in decoding and growth")
     parser.add_argument("--sentences", type=int, default=1000, help="how many are decoded")
     parser.add_argument("--reference", type=Path, help="a checkout of the first paper's code")
-    parser.add_argument("--runs", type=Path, default=DEFAULT_OUT / "runs", help="trained runs `qknorm` and `plain`")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder for the JSON and the PNG")
+    parser.add_argument("--run", type=Path, action="append", default=[], help="a trained run; else two are trained")
+    parser.add_argument("--corpus", default="multi30k-en-de", help="what they are trained on")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder for the JSON, the PNG and the runs")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     console = Console()
-    if arguments.reference is None:
-        console.print("The reference code is left out; give a checkout of it with --reference FOLDER")
-    result: dict[str, Any] = {"machine": machine()}
-    against = ("reference", "Hugging Face", "CTranslate2")
-    if "training" in arguments.only:
-        result["training"] = measure_training(arguments.rounds, arguments.reference, console)
-        print_rates("Training", result["training"], against, console)
-    if "decoding" in arguments.only:
-        result["decoding"] = measure_decoding(
-            arguments.runs, arguments.sentences, max(1, arguments.rounds // 3), arguments.reference, console
-        )
-        print_rates("Decoding, beam 4", result["decoding"], against, console)
-        console.print(result["decoding"]["equal translations"], result["decoding"]["pieces per sentence"])
-    if "forced" in arguments.only:
-        result["forced"] = measure_forced(arguments.runs, arguments.rounds, console)
-        print_rates("Decoding, forced lengths", result["forced"], against, console)
-    if "growth" in arguments.only:
-        result["growth"] = measure_growth(arguments.runs, max(1, arguments.rounds // 3))
-        console.print(result["growth"])
-    sys.exit(finish("translation", result, [], arguments.out, console))
+    try:
+        result = measure(arguments, console)
+    except InputError as error:
+        sys.exit(f"error: {error}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    draw(result, arguments.out / "translation.png")
+    sys.exit(finish("translation", result, verdict(result), arguments.out, console))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The translators that are measured, each behind the same two calls: `update()` learns, `translate(sources)` decodes."""
+"""The translators that are measured, each behind the same calls: `update` learns, `translate` and `forced` decode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class Size:
 
     dim: int = 256
     feed_forward: int = 1024
-    layers: int = 4
+    encoder_layers: int = 4
+    decoder_layers: int = 4
     heads: int = 4
     dropout: float = 0.3
     label_smoothing: float = 0.1
@@ -47,4 +48,12 @@ class Decoder(Protocol):
 
     def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
         """The best translation of each source, by a beam of 4, all in one batch."""
+        ...
+
+
+class ForcedDecoder(Protocol):
+    """A translator that can be made to say a given number of pieces."""
+
+    def forced(self, sources: Sequence[Pieces], length: int) -> int:
+        """Translate into exactly `length` pieces each, EOS included; how many pieces were said in all."""
         ...

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from benchmarks.translators import Pieces
 from qknorm.attention.module import QKNormAttention
-from qknorm.data.subwords import BOS, SPECIAL_PIECES, EOS, UNK
+from qknorm.data.subwords import BOS, EOS, SPECIAL_PIECES, UNK
 from qknorm.decoding.beam import BeamSettings
 from qknorm.errors import InputError
 from qknorm.models.layers import FeedForward, sinusoids
@@ -31,7 +31,7 @@ _NEVER = -1e4
 
 
 def save_as_ctranslate2(model: TranslatorModel, folder: Path) -> None:
-    """Write a folder that `ctranslate2.Translator` opens. Its pieces are the numbers of ours, as text."""
+    """Write a folder that `ctranslate2.Translator` opens. Its pieces are called by `piece_name`."""
     config = model.config
     if (config.attention, config.norm, config.placement) != ("dot", "layer", "pre"):
         raise InputError("CTranslate2 runs standard transformers: attention=dot norm=layer placement=pre")
@@ -65,8 +65,8 @@ def save_as_ctranslate2(model: TranslatorModel, folder: Path) -> None:
     spec.config.decoder_start_token = spec.config.bos_token
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
-    spec.register_source_vocabulary([_name(number) for number in range(len(vectors))])
-    spec.register_target_vocabulary([_name(number) for number in target.tolist()])
+    spec.register_source_vocabulary([piece_name(number) for number in range(len(vectors))])
+    spec.register_target_vocabulary([piece_name(number) for number in target.tolist()])
     spec.validate()
     spec.save(str(folder))
 
@@ -86,13 +86,14 @@ class CTranslate2Decoder:
         limit = max(map(len, sources)) + self._settings.extra_length
         return self._search(sources, max_decoding_length=limit)
 
-    def forced(self, sources: Sequence[Pieces], length: int) -> None:
+    def forced(self, sources: Sequence[Pieces], length: int) -> int:
         """Translate into exactly `length` pieces, EOS included."""
         self._search(sources, min_decoding_length=length - 1, max_decoding_length=length - 1)
+        return len(sources) * length
 
     def _search(self, sources: Sequence[Pieces], **lengths: int) -> list[Pieces]:
         results = self.translator.translate_batch(
-            [[_name(number) for number in source] for source in sources],
+            [[piece_name(number) for number in source] for source in sources],
             beam_size=self._settings.beam_size,
             length_penalty=self._settings.length_penalty,
             max_batch_size=len(sources),
@@ -103,7 +104,8 @@ class CTranslate2Decoder:
         return [[_number(piece) for piece in result.hypotheses[0]] for result in results]
 
 
-def _name(number: int) -> str:
+def piece_name(number: int) -> str:
+    """What a piece is called in the converted model."""
     return SPECIAL_PIECES[number] if number < len(SPECIAL_PIECES) else str(number)
 
 

@@ -12,6 +12,7 @@ from transformers import MarianConfig, MarianMTModel
 from benchmarks.translators import Pieces, Sentences, Size
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS, PAD
+from qknorm.decoding.beam import BeamSettings
 
 _IGNORED = -100
 
@@ -20,8 +21,8 @@ def make_marian(vocabulary: int, size: Size) -> MarianMTModel:
     config = MarianConfig(
         vocab_size=vocabulary,
         d_model=size.dim,
-        encoder_layers=size.layers,
-        decoder_layers=size.layers,
+        encoder_layers=size.encoder_layers,
+        decoder_layers=size.decoder_layers,
         encoder_ffn_dim=size.feed_forward,
         decoder_ffn_dim=size.feed_forward,
         encoder_attention_heads=size.heads,
@@ -69,21 +70,22 @@ class MarianLearner:
 class MarianDecoder:
     """`generate` with weights drawn at random: it cannot carry ours."""
 
-    def __init__(self, vocabulary: int, size: Size, length_penalty: float) -> None:
-        self._model, self._penalty = make_marian(vocabulary, size).eval(), length_penalty
+    def __init__(self, vocabulary: int, size: Size, settings: BeamSettings) -> None:
+        self._model, self._settings = make_marian(vocabulary, size).eval(), settings
 
     @torch.inference_mode()
-    def forced(self, sources: Sequence[Pieces], length: int) -> None:
+    def forced(self, sources: Sequence[Pieces], length: int) -> int:
         """Translate into exactly `length` pieces, EOS included."""
         source = Batch.of(sources, [[] for _ in sources]).source
         self._model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),
-            num_beams=4,
-            length_penalty=self._penalty,
+            num_beams=self._settings.beam_size,
+            length_penalty=self._settings.length_penalty,
             min_new_tokens=length,
             max_new_tokens=length,
         )
+        return len(sources) * length
 
 
 def _endless(sentences: Sentences, budget: int) -> Iterator[Batch]:

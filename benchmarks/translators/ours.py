@@ -56,19 +56,27 @@ class OurLearner:
 def make_model(sentences: Sentences, size: Size, attention: Any) -> TranslatorModel:
     said = torch.zeros(sentences.vocabulary, dtype=torch.bool)
     said[sentences.said] = True
-    dropouts = dict.fromkeys(("dropout", "attention_dropout", "relu_dropout", "embedding_dropout"), size.dropout)
     config = TranslatorConfig(
         dim=size.dim,
         feed_forward=size.feed_forward,
-        encoder_layers=size.layers,
-        decoder_layers=size.layers,
+        encoder_layers=size.encoder_layers,
+        decoder_layers=size.decoder_layers,
         heads=size.heads,
         attention=attention,
         scale_init=henry_scale(72),
         label_smoothing=size.label_smoothing,
-        **dropouts,
+        dropout=size.dropout,
+        attention_dropout=size.dropout,
+        relu_dropout=size.dropout,
+        embedding_dropout=size.dropout,
     )
     return TranslatorModel(config, [LanguagePair(0, 1, said)])
+
+
+def size_of(model: TranslatorModel) -> Size:
+    """The size that another translator must have to be compared with this one."""
+    config = model.config
+    return Size(config.dim, config.feed_forward, config.encoder_layers, config.decoder_layers, config.heads)
 
 
 class OurDecoder:
@@ -80,7 +88,8 @@ class OurDecoder:
     def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
         return [found[0].pieces for found in beam_search(self.model, sources, self.settings)]
 
-    def forced(self, sources: Sequence[Pieces], length: int) -> None:
+    def forced(self, sources: Sequence[Pieces], length: int) -> int:
         """Translate into exactly `length` pieces, EOS included; the sources must be equally long."""
         extra = length - 1 - len(sources[0])
         beam_search(self.model, sources, replace(self.settings, min_length=length - 1, extra_length=extra))
+        return len(sources) * length

@@ -11,7 +11,7 @@ import importlib
 import logging
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.translators import Pieces, Sentences, Size
+from benchmarks.translators.ours import size_of
 from qknorm.attention.module import QKNormAttention
 from qknorm.data.subwords import BOS, EOS, PAD, UNK
 from qknorm.errors import InputError
@@ -52,8 +53,8 @@ class Reference:
         sizes = {
             "embed_dim": size.dim,
             "ff_dim": size.feed_forward,
-            "num_enc_layers": size.layers,
-            "num_dec_layers": size.layers,
+            "num_enc_layers": size.encoder_layers,
+            "num_dec_layers": size.decoder_layers,
             "num_heads": size.heads,
             "label_smoothing": size.label_smoothing,
             "word_dropout": size.word_dropout,
@@ -81,7 +82,8 @@ class _PairsInMemory:
     ivocab: dict[int, str]
 
     def __init__(self, dataset: Any = None) -> None:
-        self._dataset, self._batches = dataset, iter(())
+        self._dataset = dataset
+        self._batches: Iterator[Any] = iter(())
 
     def get_batch(self) -> dict[str, Any]:
         batch = next(self._batches, None)
@@ -122,9 +124,10 @@ class ReferenceDecoder:
 
     def __init__(self, reference: Reference, model: TranslatorModel) -> None:
         config = model.config
-        size = Size(config.dim, config.feed_forward, config.encoder_layers, config.heads)
+        if (config.attention, config.p, config.norm, config.placement) != ("lp", 2.0, "layer", "pre"):
+            raise InputError("the reference code carries QKNorm models: attention=lp p=2 norm=layer placement=pre")
         self._controller = reference.controller(
-            len(model.embedding.weight), model.said(0).tolist(), size, _PairsInMemory()
+            len(model.embedding.weight), model.said(0).tolist(), size_of(model), _PairsInMemory()
         )
         utilities: Any = reference.modules["utils"]
         utilities.get_positional_encoding = lambda dim, length: sinusoids(length, dim)
@@ -154,16 +157,15 @@ def _copy(ours: TranslatorModel, theirs: Any) -> None:
         assert isinstance(layer, EncoderLayer)
         _copy_attention(layer.attention, theirs.encoder.atts[number])
         _copy_feed_forward(layer.feed_forward, theirs.encoder.ffs[number])
-        norms = (layer.attention_residual.norm, layer.feed_forward_residual.norm)
+        norms = [layer.attention_residual.norm, layer.feed_forward_residual.norm]
         _copy_norms(norms, theirs.encoder.scales[2 * number : 2 * number + 2])
     for number, layer in enumerate(ours.decoder):
         assert isinstance(layer, DecoderLayer)
         _copy_attention(layer.attention, theirs.decoder.atts[number])
         _copy_attention(layer.source_attention, theirs.decoder.cross_atts[number])
         _copy_feed_forward(layer.feed_forward, theirs.decoder.ffs[number])
-        residuals = (layer.attention_residual, layer.source_attention_residual, layer.feed_forward_residual)
-        norms3 = [residual.norm for residual in residuals]
-        _copy_norms(norms3, theirs.decoder.scales[3 * number : 3 * number + 3])
+        norms = [layer.attention_residual.norm, layer.source_attention_residual.norm, layer.feed_forward_residual.norm]
+        _copy_norms(norms, theirs.decoder.scales[3 * number : 3 * number + 3])
     _copy_norms([ours.encoder_norm], theirs.encoder.scales[-1:])
     _copy_norms([ours.decoder_norm], theirs.decoder.scales[-1:])
 
