@@ -22,10 +22,10 @@ Decoding. Real sentences, trained models, a beam of 4, batches of 64 sentences o
   the models are the same shows in greedy search, where only the last of these differences is left.
 - qknorm, own batches: what a user gets from `Translator.translate`, tokenisation and detokenisation included.
 
-Forced lengths. Hugging Face's architecture cannot carry our weights, so there the work is made equal: 64 sources of 24
-pieces, translated into exactly 32 pieces each.
+Forced lengths. Hugging Face's architecture cannot carry our weights, so there the work is made equal: the same batches,
+each translated into exactly as many pieces as its longest source has.
 
-Growth. Our cost per piece with output lengths up to 512, forced likewise.
+Growth. Our cost per piece in outputs of up to 512 pieces, forced likewise.
 """
 
 from __future__ import annotations
@@ -82,7 +82,6 @@ SENTENCES_DRAWN = 20_000
 UPDATES_PER_TURN = 4
 BATCH = 64
 ROUNDS_OF_DECODING = 3
-FORCED_SOURCE, FORCED_LENGTH = 24, 32
 GROWTH_LENGTHS = (64, 128, 256, 512)
 GROWTH_BATCH = 8
 
@@ -140,10 +139,10 @@ class Trained:
     def our_decoder(self) -> OurDecoder:
         return OurDecoder(self.translator.model, self.translator.settings)
 
-    def sources_of_one_length(self, count: int) -> list[Pieces]:
-        """Real text cut into sources of FORCED_SOURCE pieces."""
-        pieces = [piece for source in self.translator.subwords.encode(self.lines) for piece in source]
-        return [pieces[start * FORCED_SOURCE : (start + 1) * FORCED_SOURCE] for start in range(count)]
+    def batches(self, most: int) -> list[list[Pieces]]:
+        """At most so many sentences, sorted by length, in batches of 64."""
+        encoded = sorted(self.translator.subwords.encode(self.lines[:most]), key=len)
+        return [encoded[start : start + BATCH] for start in range(0, len(encoded), BATCH)]
 
 
 def trained_runs(given: Iterable[Path], corpus: str, out: Path, console: Console) -> tuple[Trained, Trained]:
@@ -202,10 +201,9 @@ def measure_training(rounds: int, peers: Peers) -> dict[str, Any]:
     return {"unit": "target pieces/s", **summary(in_turns(turns, rounds, "training"))}
 
 
-def measure_decoding(run: Trained, most: int, rounds: int, peers: Peers, console: Console) -> dict[str, Any]:
+def measure_decoding(run: Trained, sentences: int, rounds: int, peers: Peers, console: Console) -> dict[str, Any]:
     """Our search and that of another system with the same weights, over the same batches."""
-    translator, lines = run.translator, run.lines[:most]
-    encoded = translator.subwords.encode(lines)
+    translator, batches = run.translator, run.batches(sentences)
     ours = OURS_DOT if run.is_plain else OURS
     decoders: dict[str, Decoder] = {ours: run.our_decoder()}
     try:
@@ -220,29 +218,20 @@ def measure_decoding(run: Trained, most: int, rounds: int, peers: Peers, console
     except InputError as error:
         console.print(f"Left out: {error}.")
 
-    order = sorted(range(len(lines)), key=lambda row: len(encoded[row]))
-    batches = [[encoded[row] for row in order[start : start + BATCH]] for start in range(0, len(order), BATCH)]
-    rates: dict[str, list[float]] = {name: [] for name in (*decoders, OWN_BATCHES)}
-    found: dict[str, list[Pieces]] = {}
-    for decoder in decoders.values():
-        decoder.translate(batches[0])
-    for number in range(rounds):
-        seconds = dict.fromkeys(decoders, 0.0)
-        found = {name: [] for name in decoders}
-        for batch in track(batches, description=f"decoding, round {number + 1}/{rounds}", transient=True):
-            for name, decoder in decoders.items():
-                began = time.perf_counter()
-                translations = decoder.translate(batch)
-                seconds[name] += time.perf_counter() - began
-                found[name] += translations
-        for name in decoders:
-            rates[name].append(len(lines) / seconds[name])
-        began = time.perf_counter()
-        translator.translate(lines)
-        rates[OWN_BATCHES].append(len(lines) / (time.perf_counter() - began))
-    result = {"unit": "sentences/s", "sentences": len(lines), **summary(rates)}
-    result["pieces per sentence"] = {
-        name: statistics.mean(len(pieces) + 1 for pieces in translations) for name, translations in found.items()
+    seconds, said = over_batches(
+        {name: decoder.translate for name, decoder in decoders.items()}, batches, rounds, "decoding"
+    )
+    own_batches = timed(lambda: len(translator.translate(run.lines[:sentences])))
+    seconds[OWN_BATCHES] = [own_batches()[1] for _ in range(rounds)]
+    found = {name: [pieces for batch in batches_of for pieces in batch] for name, batches_of in said.items()}
+    count = sum(map(len, batches))
+    result = {
+        "unit": "sentences/s",
+        "sentences": count,
+        **summary({name: [count / each for each in values] for name, values in seconds.items()}),
+        "pieces per sentence": {
+            name: statistics.mean(len(one) + 1 for one in all_of) for name, all_of in found.items()
+        },
     }
     for name in found.keys() - {ours}:
         result["equal translations"] = share_equal(found[ours], found[name])
@@ -269,7 +258,7 @@ def equal_in_greedy_search(run: Trained, batches: Sequence[Sequence[Pieces]]) ->
     return share_equal(said, said_by_them)
 
 
-def measure_forced(qknorm: Trained, plain: Trained, rounds: int, peers: Peers) -> dict[str, Any]:
+def measure_forced(qknorm: Trained, plain: Trained, sentences: int, rounds: int, peers: Peers) -> dict[str, Any]:
     """Systems that need not carry the same weights, saying equally much."""
     decoders: dict[str, ForcedDecoder] = {OURS: qknorm.our_decoder(), OURS_DOT: plain.our_decoder()}
     model, settings = plain.translator.model, plain.translator.settings
@@ -281,20 +270,26 @@ def measure_forced(qknorm: Trained, plain: Trained, rounds: int, peers: Peers) -
         from benchmarks.translators.ctranslate import CTranslate2Decoder
 
         decoders[CTRANSLATE2] = CTranslate2Decoder(model, settings)
-    sources = plain.sources_of_one_length(BATCH)
+    seconds, said = over_batches(
+        {name: forced_to_longest(decoder) for name, decoder in decoders.items()},
+        plain.batches(sentences),
+        rounds,
+        "forced lengths",
+    )
+    counts = {name: sum(pieces) for name, pieces in said.items()}
+    if len(set(counts.values())) > 1:
+        raise RuntimeError(f"not all said equally much: {counts}")
+    rates = {name: [counts[name] / each for each in values] for name, values in seconds.items()}
+    return {"unit": "pieces/s", **summary(rates)}
 
-    def turn_of(decoder: ForcedDecoder) -> Turn:
-        return timed(lambda: decoder.forced(sources, FORCED_LENGTH))
 
-    turns = {name: turn_of(decoder) for name, decoder in decoders.items()}
-    for turn in turns.values():
-        turn()
-    return {"unit": "pieces/s", **summary(in_turns(turns, rounds, "forced lengths"))}
+def forced_to_longest(decoder: ForcedDecoder) -> Callable[[list[Pieces]], int]:
+    return lambda batch: decoder.forced(batch, max(map(len, batch)) + 1)
 
 
 def measure_growth(run: Trained, rounds: int) -> dict[str, Any]:
     """What one piece costs in outputs of several lengths."""
-    sources, decoder = run.sources_of_one_length(GROWTH_BATCH), run.our_decoder()
+    sources, decoder = run.batches(GROWTH_BATCH)[0], run.our_decoder()
 
     def turn_of(length: int) -> Turn:
         return timed(lambda: decoder.forced(sources, length))
@@ -323,6 +318,26 @@ def in_turns(turns: dict[str, Turn], rounds: int, title: str) -> dict[str, list[
             amount, seconds = turns[name]()
             rates[name].append(amount / seconds)
     return rates
+
+
+def over_batches(
+    works: dict[str, Callable[[list[Pieces]], Any]], batches: list[list[Pieces]], rounds: int, title: str
+) -> tuple[dict[str, list[float]], dict[str, list[Any]]]:
+    """Every system works on a batch before the next one comes: its seconds in each round, its results in the last."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    results: dict[str, list[Any]] = {}
+    for work in works.values():  # not counted
+        work(batches[0])
+    for number in range(rounds):
+        spent, results = dict.fromkeys(works, 0.0), {name: [] for name in works}
+        for batch in track(batches, description=f"{title}, round {number + 1}/{rounds}", transient=True):
+            for name, work in works.items():
+                began = time.perf_counter()
+                results[name].append(work(batch))
+                spent[name] += time.perf_counter() - began
+        for name in works:
+            seconds[name].append(spent[name])
+    return seconds, results
 
 
 def summary(rates: dict[str, list[float]]) -> dict[str, Any]:
@@ -423,7 +438,7 @@ def measure(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
             result[name] = measure_decoding(run, arguments.sentences, decoding_rounds, peers, console)
             print_part(name[0].upper() + name[1:], result[name], console)
     if "forced" in arguments.only:
-        result["forced"] = measure_forced(qknorm, plain, rounds, peers)
+        result["forced"] = measure_forced(qknorm, plain, arguments.sentences, decoding_rounds, peers)
         print_part("Decoding, forced lengths", result["forced"], console)
     if "growth" in arguments.only:
         result["growth"] = measure_growth(qknorm, decoding_rounds)
@@ -434,7 +449,7 @@ def measure(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="leave the other parts out")
-    parser.add_argument("--rounds", type=int, default=12, help="turns of each system; at most 3 in decoding and growth")
+    parser.add_argument("--rounds", type=int, default=12, help="turns of each system; at most 3 in all but training")
     parser.add_argument("--sentences", type=int, default=1000, help="how many are decoded")
     parser.add_argument("--reference", type=Path, help="a checkout of the first paper's code")
     parser.add_argument("--run", type=Path, action="append", default=[], help="a trained run; else two are trained")

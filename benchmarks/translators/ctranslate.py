@@ -87,9 +87,8 @@ class CTranslate2Decoder:
         return self._search(sources, max_decoding_length=limit)
 
     def forced(self, sources: Sequence[Pieces], length: int) -> int:
-        """Translate into exactly `length` pieces, EOS included."""
-        self._search(sources, min_decoding_length=length - 1, max_decoding_length=length - 1)
-        return len(sources) * length
+        said = self._search(sources, min_decoding_length=length - 1, max_decoding_length=length - 1)
+        return sum(len(pieces) + 1 for pieces in said)
 
     def _search(self, sources: Sequence[Pieces], **lengths: int) -> list[Pieces]:
         results = self.translator.translate_batch(

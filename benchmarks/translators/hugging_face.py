@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 from benchmarks.translators import Pieces, Sentences, Size
@@ -75,9 +76,8 @@ class MarianDecoder:
 
     @torch.inference_mode()
     def forced(self, sources: Sequence[Pieces], length: int) -> int:
-        """Translate into exactly `length` pieces, EOS included."""
         source = Batch.of(sources, [[] for _ in sources]).source
-        self._model.generate(
+        said: Tensor = self._model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),
             num_beams=self._settings.beam_size,
@@ -85,7 +85,7 @@ class MarianDecoder:
             min_new_tokens=length,
             max_new_tokens=length,
         )
-        return len(sources) * length
+        return said[:, 1:].numel()  # without BOS
 
 
 def _endless(sentences: Sentences, budget: int) -> Iterator[Batch]:

@@ -89,7 +89,5 @@ class OurDecoder:
         return [found[0].pieces for found in beam_search(self.model, sources, self.settings)]
 
     def forced(self, sources: Sequence[Pieces], length: int) -> int:
-        """Translate into exactly `length` pieces, EOS included; the sources must be equally long."""
-        extra = length - 1 - len(sources[0])
-        beam_search(self.model, sources, replace(self.settings, min_length=length - 1, extra_length=extra))
-        return len(sources) * length
+        exactly = replace(self.settings, min_length=length - 1, max_length=length - 1, extra_length=length)
+        return sum(len(found[0].pieces) + 1 for found in beam_search(self.model, sources, exactly))
