@@ -461,7 +461,8 @@ def main() -> None:
     try:
         result = measure(arguments, console)
     except InputError as error:
-        sys.exit(f"error: {error}")
+        console.print(f"error: {error}", markup=False)
+        sys.exit(2)
     arguments.out.mkdir(parents=True, exist_ok=True)
     draw(result, arguments.out / "translation.png")
     sys.exit(finish("translation", result, verdict(result), arguments.out, console))
