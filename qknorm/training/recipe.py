@@ -15,6 +15,7 @@ from qknorm.data.textfiles import open_bytes, replacing
 from qknorm.errors import InputError
 from qknorm.models.layers import NormKind, Placement
 from qknorm.training.schedules import Kind
+from qknorm.training.trainer import Precision
 
 
 class _Part(BaseModel):
@@ -107,7 +108,7 @@ class TrainingRecipe(_Part):
     budget: int = Field(4096, ge=16)
     """A batch has at most this many positions on its longer side."""
     accumulate: int = Field(1, ge=1)
-    """Batches per update (and process)."""
+    """Batches per update and process: 2 on one GPU learn what 1 on each of two does."""
     schedule: Kind = "warmup-flat"
     """`warmup-flat` (the paper's), `constant` (its baseline), `vaswani` or `cosine`."""
     peak: float | None = Field(None, gt=0)
@@ -130,6 +131,14 @@ class TrainingRecipe(_Part):
     """Training ends when the decayed learning rate falls below this."""
     stop_after: int | None = Field(None, ge=1)
     """Training ends when so many validations in a row brought no better score."""
+    metric: Literal["bleu", "chrf"] = "bleu"
+    """The dev score by which the best checkpoint is chosen, the learning rate decayed and training ended."""
+    average: int = Field(1, ge=1)
+    """What is tested: 1 the best checkpoint, N > 1 the mean of the weights after the last N validations."""
+    precision: Precision = "float32"
+    """`bf16` and `fp16` compute in half precision where that is safe; fp16 needs a GPU."""
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
 
 
 class DecodingRecipe(_Part):

@@ -21,8 +21,9 @@ from qknorm.data.textfiles import replacing, write_lines
 from qknorm.decoding.beam import BeamSettings
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
-from qknorm.evaluation.scores import bleu, scores
+from qknorm.evaluation.scores import bleu, chrf, scores
 from qknorm.models.translator import TranslatorModel
+from qknorm.training import processes
 from qknorm.training.recipe import DataRecipe, Recipe
 from qknorm.training.run import ModelParts, Run
 from qknorm.training.schedules import Schedule, peak_of_paper
@@ -52,7 +53,7 @@ class TranslationTask:
         data: PairData = pair.encoded
         if dropout:
             data = DropoutPairs(prepared.subwords, pair.sources, pair.targets, dropout, seed)
-        self.batches = BatchSampler([data], recipe.training.budget, seed)
+        self.batches = BatchSampler([data], recipe.training.budget, seed, processes.rank(), processes.count())
         settings = BeamSettings(
             recipe.decoding.validation_beam_size, recipe.decoding.length_penalty, recipe.decoding.extra_length
         )
@@ -67,8 +68,12 @@ class TranslationTask:
         translations = self.translator.translate(sources)
         for source, translation, reference in list(zip(sources, translations, references, strict=True))[:_EXAMPLES]:
             self.console.print(f"  {source}\n  → {translation}\n  = {reference}", highlight=False, markup=False)
-        score = bleu(translations, references, tokenized=self.recipe.data.scheme == "words")
-        return {"dev_bleu": score, "dev_loss": self._dev_loss()}
+        measures = {
+            "dev_bleu": bleu(translations, references, tokenized=self.recipe.data.scheme == "words"),
+            "dev_chrf": chrf(translations, references),
+        }
+        chosen = f"dev_{self.recipe.training.metric}"
+        return {chosen: measures.pop(chosen), **measures, "dev_loss": self._dev_loss()}
 
     @torch.no_grad()
     def _dev_loss(self) -> float:
@@ -88,15 +93,10 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
     """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set."""
     run = Run(folder)
     if resume:
-        recipe = Run.open(folder).recipe
-    elif (folder / "recipe.yaml").exists():
-        raise InputError(f"{folder} holds a run already; go on with --resume, or choose another name=NAME")
+        _refuse_changes(Run.open(folder).recipe, recipe, folder)
     torch.manual_seed(recipe.training.seed)
-    sets = _sets(recipe.data, folder)
-    prepared = prepare([sets.train], recipe.data.merges, recipe.data.scheme, Rules(), corpora.cache_folder())
-    if not resume:
-        _start(run, recipe, prepared)
-    model = run.make_model().to("cuda" if torch.cuda.is_available() else "cpu")
+    sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
+    model = run.make_model().to(processes.device())
     _introduce(model, prepared, console)
     task = TranslationTask(recipe, model, prepared, sets.dev, console)
     trainer = Trainer(task, _schedule(recipe), _limits(recipe), folder, console)
@@ -105,9 +105,37 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
     try:
         trainer.train()
     except KeyboardInterrupt:
-        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: qknorm train {folder} --resume")
+        command = processes.command_to_resume(folder, processes.count())
+        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}", soft_wrap=True)
         raise
-    _score_test(run, sets.test, console)
+    if processes.rank() == 0:
+        _score_test(run, sets.test, console)
+
+
+def _refuse_changes(begun: Recipe, given: Recipe, folder: Path) -> None:
+    """A run goes on exactly, so its recipe stays as it was."""
+    before, now = begun.model_dump(), given.model_dump()
+    for part in before:
+        if before[part] == now[part]:
+            continue
+        parts = (before[part], now[part]) if isinstance(before[part], dict) else ({"": before[part]}, {"": now[part]})
+        key = next(key for key in parts[0] if parts[0][key] != parts[1][key])
+        raise InputError(
+            f"{folder} was begun with {f'{part}.{key}'.rstrip('.')}={parts[0][key]}, not {parts[1][key]}; "
+            f"go on with: qknorm train {folder} --resume, or choose another name=NAME"
+        )
+
+
+def _make_ready(run: Run, recipe: Recipe, resume: bool) -> tuple[Sets, Prepared]:
+    """Read the corpus, and begin the run folder (the first process does)."""
+    begins = not resume and processes.rank() == 0
+    if begins and (run.folder / "recipe.yaml").exists():
+        raise InputError(f"{run.folder} holds a run already; go on with --resume, or choose another name=NAME")
+    sets = _sets(recipe.data, run.folder)
+    prepared = prepare([sets.train], recipe.data.merges, recipe.data.scheme, Rules(), corpora.cache_folder())
+    if begins:
+        _start(run, recipe, prepared)
+    return sets, prepared
 
 
 def _sets(data: DataRecipe, folder: Path) -> Sets:
@@ -194,6 +222,9 @@ def _limits(recipe: Recipe) -> Limits:
         training.stop_after,
         training.accumulate,
         training.clip,
+        training.precision,
+        training.average,
+        training.tensorboard,
     )
 
 
