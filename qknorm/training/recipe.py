@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from qknorm.data import corpora
 from qknorm.data.subwords import Scheme
 from qknorm.data.textfiles import open_bytes, replacing
 from qknorm.errors import InputError
@@ -22,8 +23,8 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class DataRecipe(_Part):
-    """Where the sentences are, and how they become pieces."""
+class PairRecipe(_Part):
+    """Where the sentences of a language pair are."""
 
     corpus: str | None = None
     """A named corpus (`qknorm data list`), such as tatoeba-en-es:20k; or else source and target below."""
@@ -36,7 +37,33 @@ class DataRecipe(_Part):
     test: tuple[str, str] | None = None
     """Source and target of the test set; split off likewise."""
     languages: tuple[str, str] = ("src", "tgt")
-    """Codes of the two languages, for detokenisation; a named corpus brings its own."""
+    """Codes of the two languages; a named corpus brings its own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _languages_of_corpus(cls, content: Any) -> Any:
+        if isinstance(content, dict) and content.get("corpus") and not content.get("languages"):
+            name = str(content["corpus"]).partition(":")[0]
+            for info in corpora.known():
+                if info.name == name and info.languages is not None:
+                    return {**content, "languages": info.languages}
+        return content
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if not self._has_origin():
+            raise ValueError("give either data.corpus, or both data.source and data.target")
+        return self
+
+    def _has_origin(self) -> bool:
+        return (self.corpus is None) != (self.source is None) and (self.source is None) == (self.target is None)
+
+
+class DataRecipe(PairRecipe):
+    """Where the sentences are, and how they become pieces."""
+
+    pairs: tuple[PairRecipe, ...] = ()
+    """Several language pairs for one model: a list of the keys above, in place of them, each with other languages."""
     scheme: Scheme = "raw"
     """`words` for text that is already tokenised, `raw` for text as people write it."""
     merges: int = Field(8000, ge=1)
@@ -44,10 +71,21 @@ class DataRecipe(_Part):
     bpe_dropout: float = Field(0.0, ge=0, lt=1)
     """Each merge is skipped with this probability, drawn anew in every pass."""
 
+    @property
+    def all_pairs(self) -> tuple[PairRecipe, ...]:
+        """The one pair, or the several."""
+        return self.pairs or (self,)
+
     @model_validator(mode="after")
-    def _one_origin(self) -> DataRecipe:
-        if (self.corpus is None) == (self.source is None) or (self.source is None) != (self.target is None):
-            raise ValueError("give either data.corpus, or both data.source and data.target")
+    def _one_origin(self) -> Self:
+        if self.pairs and (self.corpus or self.source or self.target or self.dev or self.test):
+            raise ValueError("with data.pairs, the texts are given in each pair: corpus, or source and target")
+        if not self.pairs and not self._has_origin():
+            raise ValueError("give either data.corpus, or both data.source and data.target, or data.pairs")
+        names = ["-".join(pair.languages) for pair in self.all_pairs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two of data.pairs are {twice}; give each its languages, such as [en, gl]")
         return self
 
 
@@ -255,7 +293,8 @@ def _first_problem(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         *parts, leaf = first["loc"]
-        siblings = _keys().get(".".join(map(str, parts)), set())
+        in_pair = parts[:2] == ["data", "pairs"]
+        siblings = set(PairRecipe.model_fields) if in_pair else _keys().get(".".join(map(str, parts)), set())
         (nearest,) = difflib.get_close_matches(str(leaf), sorted(siblings), n=1, cutoff=0) or ("",)
         return f"there is no key {where}; the nearest is {'.'.join((*map(str, parts), nearest))}"
     message = first["msg"].removeprefix("Value error, ")

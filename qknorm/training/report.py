@@ -76,11 +76,11 @@ class Report:
         elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._say(str(status))
 
-    def validated(self, status: Status, measures: dict[str, float], model: nn.Module) -> None:
+    def validated(self, status: Status, measures: dict[str, Any], model: nn.Module) -> None:
         """After every validation: to the screen and to the files."""
         scales = scales_of(model)
         self._write(status, measures, scales)
-        shown = ", ".join(f"{name} {value:.2f}" for name, value in measures.items())
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in measures.items() if isinstance(value, float))
         self._say(f"{status}\n  {shown}" + (f"\n  g: {_compact(scales)}" if scales else ""))
 
     def forget_after(self, step: int) -> None:
@@ -98,7 +98,7 @@ class Report:
         with replacing(self._metrics) as file:
             file.writelines(line.encode() + b"\n" for line in kept)
 
-    def _write(self, status: Status, measures: dict[str, float], scales: dict[str, float | list[float]]) -> None:
+    def _write(self, status: Status, measures: dict[str, Any], scales: dict[str, float | list[float]]) -> None:
         line = {
             "step": status.step,
             "seconds": round(status.seconds, 2),

@@ -4,9 +4,9 @@ After an interruption the loop goes on from the last checkpoint as if nothing ha
 weights, the optimiser's memory, the random state, the position in the data and the history of scores.
 
 Several processes, started by torchrun, learn what one with `accumulate` times their number learns: every token of an
-update weighs the same. DistributedDataParallel sends gradients while the rest is still being computed, and averages them
-over the processes, however many tokens each had. So each process goes backwards from the sum over its tokens, and the
-average is turned into the mean over all tokens once their number is known.
+update weighs the same. DistributedDataParallel sends gradients while the rest is still being computed, and takes their
+mean over the processes, however many tokens each had. So each process goes backwards from the sum over its tokens, and
+the mean over processes is turned into one over tokens once their number is known.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class Task(Protocol):
         """The mean loss of a batch, and over how many tokens it is the mean."""
         ...
 
-    def validate(self) -> dict[str, float]:
-        """Measures on held-out data; the first is the score by which the best checkpoint is chosen: more is better."""
+    def validate(self) -> dict[str, Any]:
+        """Measures on held-out data, for metrics.jsonl; numbers are shown too. The first is the score by which the best
+        checkpoint is chosen: more is better, less if its name ends in "loss"."""
         ...
 
 
@@ -85,6 +86,8 @@ class Limits:
     stop_after: int | None
     accumulate: int
     clip: float
+    validation_decay: bool = True
+    """Whether a fall of the score lowers the learning rate."""
     precision: Precision = "float32"
     average: int = 1
     """At the end the best checkpoint is replaced by the mean of so many, those of the last validations."""
@@ -127,6 +130,8 @@ class Trainer:
         self.optimizer = optimizer or torch.optim.Adam(parameter_groups(task.model, 0.0), lr=0.0)
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.progress = Progress()
+        self.clock = _Clock(self.progress)
+        self.interruption = Interruption()
         is_first = processes.rank() == 0
         self.report = Report(folder, console, limits.tensorboard and is_first)
         self.device = next(task.model.parameters()).device
@@ -159,14 +164,14 @@ class Trainer:
     def train(self) -> Progress:
         """Train to the end. Ctrl-C saves and passes on."""
         stream = iter(self.task.batches)
-        clock = _Clock(self.progress)
-        with self.report, Interruption() as interruption:
+        self.clock = _Clock(self.progress)
+        with self.report, self.interruption:
             try:
                 while not self._has_ended():
                     if self._is_validation_due():
-                        self._validate(interruption, clock)
+                        self._validate()
                     else:
-                        self._update(stream, interruption, clock)
+                        self.update(stream)
             except KeyboardInterrupt:
                 self._save()
                 raise
@@ -174,7 +179,7 @@ class Trainer:
             self.checkpoints.mark_best(self.checkpoints.average(self._steps_kept(self.limits.average)))
         return self.progress
 
-    def _update(self, stream: Iterator[Any], interruption: Interruption, clock: _Clock) -> None:
+    def update(self, stream: Iterator[Any]) -> None:
         """One step of the optimiser over `accumulate` batches of each process, each token weighing the same."""
         self.task.model.train()
         self.optimizer.zero_grad()
@@ -185,10 +190,10 @@ class Trainer:
                 torch.autograd.backward(self.scaler.scale(mean * count))
             tokens += count
             total += mean.detach() * count
-        total_loss, total_tokens, interruptions = processes.summed(total, tokens, interruption.wanted)
+        total_loss, total_tokens, interruptions = processes.summed(total, tokens, self.interruption.wanted)
         self._step(total_loss / total_tokens, processes.count() / total_tokens)
-        clock.tick(int(total_tokens))
-        self.report.updated(self._status(clock))
+        self.clock.tick(int(total_tokens))
+        self.report.updated(self._status())
         if interruptions:
             raise KeyboardInterrupt
 
@@ -226,41 +231,43 @@ class Trainer:
     def _rate(self) -> float:
         return self.schedule.rate(self.progress.step) * self.progress.decay
 
-    def _validate(self, interruption: Interruption, clock: _Clock) -> None:
+    def _validate(self) -> None:
         self.task.model.eval()
 
-        def validate() -> dict[str, float]:
-            with interruption.at_once():
+        def validate() -> dict[str, Any]:
+            with self.interruption.at_once():
                 return self.task.validate()
 
         measures = processes.from_first(validate)
+        name, score = next(iter(measures.items()))
         progress = self.progress
-        progress.scores.append(next(iter(measures.values())))
+        progress.scores.append(-score if name.endswith("loss") else score)
         progress.validated = progress.step
-        decay = ValidationDecay(progress.decay)
-        decay.update(progress.scores, warmed_up=progress.step >= self.schedule.warmup)
-        progress.decay = decay.factor
-        clock.tick(0)
+        if self.limits.validation_decay:
+            decay = ValidationDecay(progress.decay)
+            decay.update(progress.scores, warmed_up=progress.step >= self.schedule.warmup)
+            progress.decay = decay.factor
+        self.clock.tick(0)
         if processes.rank() == 0:
-            self.report.validated(self._status(clock), measures, self.task.model)
+            self.report.validated(self._status(), measures, self.task.model)
         progress.loss_since_validation, progress.updates_since_validation = 0.0, 0
-        clock.restart()
+        self.clock.restart()
         checkpoint = self._save()
         if processes.rank() == 0:
             if self._is_best():
                 self.checkpoints.mark_best(checkpoint)
             self.checkpoints.remove_all_but(self._steps_kept(max(_CHECKPOINTS_KEPT, self.limits.average)))
 
-    def _status(self, clock: _Clock) -> Status:
+    def _status(self) -> Status:
         progress, most = self.progress, self.limits.most_updates
         return Status(
             progress.step,
             most,
             progress.seconds,
-            clock.tokens_per_second(),
+            self.clock.tokens_per_second(),
             progress.loss_since_validation / max(progress.updates_since_validation, 1),
             self._rate(),
-            (most - progress.step) * clock.seconds_per_update(),
+            (most - progress.step) * self.clock.seconds_per_update(),
         )
 
     def _is_best(self) -> bool:
