@@ -70,13 +70,14 @@ class Prepared:
     def target_pieces(self, bpe_dropout: bool = False, among: Sequence[int] | None = None) -> torch.Tensor:
         """(pieces,), True for those that occur in a target sentence, and for UNK and EOS: the mask of the logits.
 
-        With BPE-dropout a piece may come apart, so all that it is merged from may occur too. `among`: only in the
-        sentences of these pairs, such as those with the same target language.
+        With BPE-dropout, True for all that may be drawn. `among`: only in the sentences of these pairs, such as those
+        with the same target language.
         """
         pairs = self.pairs if among is None else [self.pairs[number] for number in among]
-        used = {int(number) for pair in pairs for number in np.unique(pair.encoded.target.numbers)}
         if bpe_dropout:
-            used = self.subwords.with_parts(used)
+            used = self.subwords.within(line for pair in pairs for line in pair.targets)
+        else:
+            used = {int(number) for pair in pairs for number in np.unique(pair.encoded.target.numbers)}
         mask = torch.zeros(len(self.subwords), dtype=torch.bool)
         mask[[UNK, EOS, *sorted(used)]] = True
         return mask

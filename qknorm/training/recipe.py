@@ -271,6 +271,9 @@ def _apply(override: str, content: dict[str, Any]) -> None:
         owners = [part for part, keys in _keys().items() if leaf in keys]
         if len(owners) > 1:
             raise InputError(f"{leaf} is a key of {' and '.join(owners)}; write {owners[0]}.{leaf}={text}")
+        if not owners:
+            (nearest,) = difflib.get_close_matches(leaf, sorted(set().union(*_keys().values())), n=1, cutoff=0)
+            raise InputError(f"there is no key {leaf}; the nearest is {nearest}")
         parts = [owner for owner in owners if owner]
     place = content
     for part in parts:

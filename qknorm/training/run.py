@@ -82,6 +82,8 @@ class Run:
         try:
             content = json.loads((self.folder / "pairs.json").read_text())
             return ModelParts(content["scale_init"], [PairParts(**pair) for pair in content["pairs"]])
+        except FileNotFoundError:
+            raise InputError(f"{self.folder} is no run folder: there is no pairs.json in it") from None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"{self.folder / 'pairs.json'} cannot be used: {error!r}") from None
 

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qknorm import Translator
+from qknorm.cli import main
 from qknorm.data.textfiles import read_lines, write_lines
 from tests.journeys.test_command import run
 
@@ -38,28 +40,57 @@ def start(workplace: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+# `qknorm`, but killed in the middle of writing the n-th file to disk.
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from qknorm.cli import main
+
+writes, fsync = int(sys.argv.pop(1)), os.fsync
+
+def counted(file):
+    global writes
+    writes -= 1
+    if writes == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(file)
+
+os.fsync = counted
+main()
+"""
+
+
 @pytest.mark.slow
 def test_a_run_that_was_killed_again_and_again_ends_with_the_same_bits(workplace: Path) -> None:
-    done = run("train", "recipe.yaml", "bpe_dropout=0.1", cwd=workplace)
+    """kill -9 at a random moment, then in the middle of random files of checkpoints."""
+    settings = ["bpe_dropout=0.1", "max_updates=60", "validate_every=20"]
+    done = run("train", "recipe.yaml", *settings, cwd=workplace)
     assert done.returncode == 0, done.stderr
-    expected = outcome(workplace / "runs" / "small")
 
-    rng, killed = random.Random(0), 0
-    arguments = ["recipe.yaml", "bpe_dropout=0.1", "name=killed"]
-    for _ in range(12):
-        process = start(workplace, *arguments)
-        time.sleep(3.5 + 4 * rng.random())
-        process.kill()
-        process.communicate()
-        killed += process.returncode == -signal.SIGKILL
-        if (workplace / "runs" / "killed" / "recipe.yaml").exists():
-            arguments = ["runs/killed", "--resume"]
-        if killed == 3:
-            break
-    done = run("train", *arguments, cwd=workplace)
+    rng, killed = random.Random(0), workplace / "runs" / "killed"
+    process = start(workplace, "recipe.yaml", "name=killed", *settings)
+    while process.poll() is None and not list(killed.glob("checkpoints/step-*")):
+        time.sleep(0.01)
+    time.sleep(rng.random() / 2)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+    for _ in range(3):
+        # One file when it goes on (the metrics), then five at each validation: a checkpoint's three, `last` and `best`.
+        command = [
+            sys.executable,
+            "-c",
+            KILLED_WHILE_WRITING,
+            str(rng.randint(1, 6)),
+            "train",
+            "runs/killed",
+            "--resume",
+        ]
+        assert subprocess.run(command, cwd=workplace, capture_output=True).returncode == -signal.SIGKILL
+    done = run("train", "runs/killed", "--resume", cwd=workplace)
     assert done.returncode == 0, done.stderr
-    assert killed
-    assert outcome(workplace / "runs" / "killed") == expected
+    assert outcome(killed) == outcome(workplace / "runs" / "small")
+    assert not list(killed.glob("checkpoints/.saving-*"))
 
 
 @pytest.mark.slow
@@ -163,6 +194,23 @@ def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: 
     assert outcome(workplace / "runs" / "stopped") == outcome(workplace / "runs" / "small")
 
 
+@pytest.fixture
+def refused(workplace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The command `train`, in this process since it does not get far; returns the one sentence that it ends with."""
+
+    def call(*arguments: str) -> str:
+        monkeypatch.chdir(workplace)
+        monkeypatch.setattr(sys, "argv", ["qknorm", "train", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capfd.readouterr().err
+        assert ended.value.code == 2
+        assert re.fullmatch("qknorm: [^\n]+\n", said)
+        return said
+
+    return call
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -170,14 +218,69 @@ def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: 
         ([], "Give a recipe, or --src and --tgt"),
         (["--src", "a"], "--src and --tgt belong together"),
         (["recipe.yaml", "heads=7"], "model.heads (7) must divide"),
+        (["recipe.yaml", "hedas=4"], "there is no key hedas; the nearest is heads"),
         (["recipe.yaml", "source=", "target=", "corpus=phrasebok"], "the nearest name is 'phrasebook-en-gl'"),
+        (["recipe.yaml", "precision=fp16"], "fp16 needs a GPU"),
+        (["recipe.yaml", "--resume"], "runs/small is no run folder"),
+        ([".", "--resume"], ". is no run folder"),
+        (["..", "--resume"], ".. is no run folder"),
     ],
 )
-def test_wrong_calls_get_one_sentence(workplace: Path, arguments: list[str], message: str) -> None:
-    done = run("train", *arguments, cwd=workplace)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_wrong_calls_get_one_sentence(refused: Callable[..., str], arguments: list[str], message: str) -> None:
+    assert message in refused(*arguments)
+
+
+LINES = [f"The house number {i} is red." for i in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (None, "mine.en does not exist"),
+        (b"", "mine.en has 0 lines"),
+        ("\n".join(LINES[1:]).encode(), "mine.en has 99 lines"),
+        (b"\xff\xfe" + "\n".join(LINES).encode("utf-16-le"), "looks like UTF-16"),
+        ("\n".join(LINES).encode() + b" caf\xe9", "mine.en, line 100: byte 0xe9"),
+        (b"\n" * 100, "no pair of"),
+    ],
+    ids=["missing", "empty", "a line short", "UTF-16", "latin-1", "blank"],
+)
+def test_bad_files_get_one_sentence(
+    workplace: Path, refused: Callable[..., str], source: bytes | None, message: str
+) -> None:
+    write_lines(workplace / "mine.gl", LINES)
+    if source is not None:
+        (workplace / "mine.en").write_bytes(source)
+    assert message in refused("--src", "mine.en", "--tgt", "mine.gl")
+    assert not (workplace / "runs" / "mine" / "recipe.yaml").exists()
+
+
+def test_odd_files_are_read_line_by_line(workplace: Path) -> None:
+    """A byte-order mark, CRLF, blank lines and U+2028 inside a line shift nothing."""
+    source = [f"One{chr(0x2028)}house {i}." if i % 7 == 0 else f"The house number {i}." for i in range(200)]
+    target = [f"A casa número {i}." for i in range(200)]
+    source[50] = target[65] = ""
+    (workplace / "mine.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(source).encode() + b"\r\n")
+    write_lines(workplace / "mine.gl", target)
+    done = run("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    trained = workplace / "runs" / "mine"
+    for name in ("train", "dev", "test"):
+        ours, theirs = (list(read_lines(trained / "data" / f"{name}.{side}")) for side in ("source", "target"))
+        numbers = [[re.sub(r"\D", "", line) for line in lines] for lines in (ours, theirs)]
+        assert all(one == other or "" in (one, other) for one, other in zip(*numbers, strict=True))
+    blank = [line.split("\t")[1] for line in read_lines(trained / "dropped.tsv") if "blank" in line]
+    assert blank == ["target blank"]  # the other one was split off for dev
+
+
+def test_what_belongs_to_another_run_is_named(workplace: Path, refused: Callable[..., str]) -> None:
+    for name, merges in (("small", 200), ("other", 20)):
+        done = run("train", "recipe.yaml", f"name={name}", f"merges={merges}", "max_updates=1", cwd=workplace)
+        assert done.returncode == 0, done.stderr
+    assert "was begun with training.seed=1, not 2" in refused("runs/small", "seed=2", "--resume")
+    runs = workplace / "runs"
+    (runs / "small" / "tokenizer.json").write_bytes((runs / "other" / "tokenizer.json").read_bytes())
+    assert "tokenizer.json is the vocabulary of another run" in refused("runs/small", "--resume")
 
 
 def test_a_folder_that_is_no_run_is_named(workplace: Path) -> None:
