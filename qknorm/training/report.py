@@ -49,7 +49,7 @@ class Report:
     def __init__(self, folder: Path, console: Console, tensorboard: bool) -> None:
         self.folder, self.console = folder, console
         self._metrics = folder / "metrics.jsonl"
-        self._events = _tensorboard(folder / "tensorboard") if tensorboard else None
+        self._events = summary_writer()(str(folder / "tensorboard")) if tensorboard else None
         self._bar: Progress | None = None
         self._last_line = time.monotonic()
 
@@ -87,7 +87,7 @@ class Report:
         """Drop what a killed run wrote after its last checkpoint, a half-written line among them."""
         if self._events is not None:
             self._events.close()
-            self._events = _tensorboard(self.folder / "tensorboard", purge_step=step + 1)
+            self._events = summary_writer()(str(self.folder / "tensorboard"), purge_step=step + 1)
         if not self._metrics.exists():
             return
         kept = []
@@ -147,11 +147,12 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.1f} min"
 
 
-def _tensorboard(folder: Path, purge_step: int | None = None) -> Any:
+def summary_writer() -> Any:
+    """TensorBoard's class, or an InputError that says how to get it."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise InputError(
             "training.tensorboard needs the package tensorboard; install it with: pip install 'qknorm[tensorboard]'"
         ) from None
-    return SummaryWriter(str(folder), purge_step=purge_step)
+    return SummaryWriter

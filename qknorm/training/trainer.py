@@ -30,7 +30,7 @@ from qknorm.errors import InputError
 from qknorm.training import processes
 from qknorm.training.checkpoint import Checkpoints
 from qknorm.training.interruption import Interruption
-from qknorm.training.report import Report, Status
+from qknorm.training.report import Report, Status, summary_writer
 from qknorm.training.schedules import Schedule, ValidationDecay
 
 Precision = Literal["float32", "bf16", "fp16"]
@@ -93,6 +93,12 @@ class Limits:
     """At the end the best checkpoint is replaced by the mean of so many, those of the last validations."""
     tensorboard: bool = False
 
+    def __post_init__(self) -> None:
+        if self.precision == "fp16" and processes.device().type == "cpu":
+            raise InputError("training.precision=fp16 needs a GPU; on a CPU choose bf16 or float32")
+        if self.tensorboard:
+            summary_writer()
+
     @property
     def most_updates(self) -> int:
         """There are never more updates than this."""
@@ -135,8 +141,6 @@ class Trainer:
         is_first = processes.rank() == 0
         self.report = Report(folder, console, limits.tensorboard and is_first)
         self.device = next(task.model.parameters()).device
-        if limits.precision == "fp16" and self.device.type == "cpu":
-            raise InputError("training.precision=fp16 needs a GPU; on a CPU choose bf16 or float32")
         self.scaler = torch.amp.GradScaler(
             self.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=limits.precision == "fp16"
         )

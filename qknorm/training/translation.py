@@ -126,12 +126,13 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
     run = Run(folder)
     if resume:
         _refuse_changes(Run.open(folder).recipe, recipe, folder)
+    limits = _limits(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
     model = run.make_model().to(processes.device())
     _introduce(model, prepared, console)
     task = TranslationTask(recipe, model, prepared, sets, console)
-    trainer = Trainer(task, _schedule(recipe), _limits(recipe), folder, console)
+    trainer = Trainer(task, _schedule(recipe), limits, folder, console)
     if resume and trainer.resume():
         console.print(f"going on after update {trainer.progress.step:,}")
     try:

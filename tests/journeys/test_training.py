@@ -226,8 +226,11 @@ def refused(workplace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
         (["..", "--resume"], ".. is no run folder"),
     ],
 )
-def test_wrong_calls_get_one_sentence(refused: Callable[..., str], arguments: list[str], message: str) -> None:
+def test_wrong_calls_get_one_sentence_and_leave_no_run(
+    workplace: Path, refused: Callable[..., str], arguments: list[str], message: str
+) -> None:
     assert message in refused(*arguments)
+    assert not (workplace / "runs").exists()
 
 
 LINES = [f"The house number {i} is red." for i in range(100)]
