@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from qknorm import Translator
-from qknorm.cli import main
 from qknorm.data.textfiles import read_lines, write_lines
+from tests.journeys.conftest import Command
 from tests.journeys.test_command import run
 
 
@@ -195,18 +195,14 @@ def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: 
 
 
 @pytest.fixture
-def refused(workplace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """The command `train`, in this process since it does not get far; returns the one sentence that it ends with."""
+def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: ARG001
+    """The command `train` on bad input; returns the one sentence that it ends with."""
 
     def call(*arguments: str) -> str:
-        monkeypatch.chdir(workplace)
-        monkeypatch.setattr(sys, "argv", ["qknorm", "train", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capfd.readouterr().err
-        assert ended.value.code == 2
-        assert re.fullmatch("qknorm: [^\n]+\n", said)
-        return said
+        done = command("train", *arguments)
+        assert done.code == 2
+        assert re.fullmatch("qknorm: [^\n]+\n", done.errors)
+        return done.errors
 
     return call
 
