@@ -30,23 +30,34 @@ def train(
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
 ) -> None:
     """Train a translator, and score it on its test set. Ctrl-C saves; --resume goes on exactly."""
+    from qknorm.training import processes
+
+    with processes.together():
+        _train(recipe, settings or [], src, tgt, resume, runs)
+
+
+def _train(
+    recipe: Path | None, settings: list[str], src: Path | None, tgt: Path | None, resume: bool, runs: Path
+) -> None:
+    from qknorm.training import processes
     from qknorm.training.recipe import load_recipe, make_recipe, settings_for
+    from qknorm.training.run import Run
     from qknorm.training.translation import train as train_translator
 
     if src is not None or tgt is not None:
         if src is None or tgt is None:
             raise InputError("--src and --tgt belong together")
-        changes = [*([str(recipe)] if recipe else []), *(settings or [])]
+        changes = [*([str(recipe)] if recipe else []), *settings]
         chosen = make_recipe(settings_for(src, tgt), changes, f"{src} and {tgt}")
         folder = runs / chosen.name
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():
-        chosen, folder = load_recipe(recipe / "recipe.yaml"), recipe
+        chosen, folder = load_recipe(Run.open(recipe).folder / "recipe.yaml", settings), recipe
     else:
-        chosen = load_recipe(recipe, settings or [])
+        chosen = load_recipe(recipe, settings)
         folder = runs / chosen.name
-    train_translator(chosen, folder, Console(), resume)
+    train_translator(chosen, folder, Console(quiet=processes.rank() > 0), resume)
 
 
 def score(
