@@ -20,7 +20,7 @@ from qknorm.decoding.beam import BeamSettings, beam_search
 from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
 from qknorm.training.recipe import make_recipe
 from qknorm.training.schedules import Schedule
-from qknorm.training.trainer import Limits, Trainer, _Meter
+from qknorm.training.trainer import Limits, Trainer
 from qknorm.training.translation import TranslationTask
 
 
@@ -38,7 +38,7 @@ class OurLearner:
         )
         model = make_model(sentences, size, attention)
         pair = PreparedPair(
-            [], [], FixedPairs(Encoded.from_lists(sentences.sources), Encoded.from_lists(sentences.targets)), {}
+            [], [], FixedPairs(Encoded.from_lists(sentences.sources), Encoded.from_lists(sentences.targets)), {}, Path()
         )
         unused = Subwords.learn(["a"], 1, "words")  # the sentences are pieces already
         task = TranslationTask(recipe, model, Prepared(unused, [pair], Path()), [], Console(quiet=True))
@@ -49,7 +49,7 @@ class OurLearner:
 
     def update(self) -> int:
         batch = next(self._batches)
-        self._trainer._update(iter([batch]), _Meter())
+        self._trainer.update(iter([batch]))
         return batch.target_tokens
 
 
@@ -86,7 +86,7 @@ class OurDecoder:
         self.model, self.settings = model, settings
 
     def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
-        return [found[0].pieces for found in beam_search(self.model, sources, self.settings)]
+        return [found[0].pieces for found in beam_search(self.model, sources, self.settings, n_best=1)]
 
     def forced(self, sources: Sequence[Pieces], length: int) -> int:
         exactly = replace(self.settings, min_length=length - 1, max_length=length - 1, extra_length=length)

@@ -133,7 +133,7 @@ class Trainer:
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         self.task, self.schedule, self.limits = task, schedule, limits
-        self.optimizer = optimizer or torch.optim.Adam(parameter_groups(task.model, 0.0), lr=0.0)
+        self.optimizer = optimizer or torch.optim.Adam(parameter_groups(task.model, 0.0), lr=0.0, fused=True)
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.progress = Progress()
         self.clock = _Clock(self.progress)
