@@ -81,22 +81,20 @@ extern "C" void attend_to_history(const float *q, const float *k, const float *v
     }
 }
 
-// Attention of the hypotheses of each sentence to its source, whose padding stands at the end: lengths[s] keys of
-// sentence s are real. `shape` is (sentences, beams, heads, key heads, row); `strides` are sentence, head and position
-// of the memory, then hypothesis and head of q. o is (sentences, beams, heads, row).
-extern "C" void attend_to_source(const float *q, const float *k, const float *v, float *o, const int64_t *lengths,
-                                 const int64_t *shape, const int64_t *strides, float scale, int threads) {
-    const int64_t sentences = shape[0], beams = shape[1], heads = shape[2], group = shape[2] / shape[3], row = shape[4];
-#pragma omp parallel for num_threads(threads)
-    for (int64_t s = 0; s < sentences; ++s) {
-        if (int64_t(scratch.size()) < lengths[s]) scratch.resize(lengths[s] + 64);
-        for (int64_t h = 0; h < heads; ++h)
-            for (int64_t b = 0; b < beams; ++b) {
-                const int64_t r = s * beams + b;
-                const int64_t head = s * strides[0] + (h / group) * strides[1], step = strides[2];
-                attend(q + r * strides[3] + h * strides[4], k, v, o + (r * heads + h) * row, scratch.data(),
-                       lengths[s], int32_t(row), scale, [=](int64_t t) { return head + t * step; });
-            }
+// Attention of rows to memories (entries, key heads, room, row) that they share: row r looks at the first lengths[e]
+// positions of entry e = entries[r]. `shape` is (rows, heads, key heads, longest, row); `strides` as above.
+extern "C" void attend_to_shared(const float *q, const float *k, const float *v, float *o, const int64_t *entries,
+                                 const int64_t *lengths, const int64_t *shape, const int64_t *strides, float scale,
+                                 int threads) {
+    const int64_t rows = shape[0], heads = shape[1], group = shape[1] / shape[2], row = shape[4];
+#pragma omp parallel for num_threads(threads) schedule(static, ROWS_TOGETHER)
+    for (int64_t r = 0; r < rows; ++r) {
+        if (int64_t(scratch.size()) < shape[3]) scratch.resize(shape[3] + 64);
+        for (int64_t h = 0; h < heads; ++h) {
+            const int64_t start = entries[r] * strides[0] + (h / group) * strides[1], step = strides[2];
+            attend(q + r * strides[3] + h * strides[4], k, v, o + (r * heads + h) * row, scratch.data(),
+                   lengths[entries[r]], int32_t(row), scale, [=](int64_t t) { return start + t * step; });
+        }
     }
 }
 
