@@ -43,9 +43,8 @@ def attend_to_shared(
 ) -> Tensor:
     """One position of each hypothesis against memories that several have in common.
 
-    query: (rows, heads, 1, head_dim). keys, values: (entries, key heads, length, head_dim) in one layout. entries:
-    (rows,), whose memory each row looks at. lengths: (entries,), how many of its positions are real. Returns the shape
-    of query.
+    query: (rows, heads, 1, head_dim). keys, values: (entries, key heads, length, head_dim). entries: (rows,), whose
+    memory each row looks at. lengths: (entries,), how many of its positions are real. Returns the shape of query.
     """
     kernels = _kernels()
     assert kernels is not None
@@ -54,7 +53,7 @@ def attend_to_shared(
     kernels.attend_to_shared(
         query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), entries.data_ptr(), lengths.data_ptr(),
         _numbers((rows, heads, keys.shape[1], keys.shape[2], row)),
-        _numbers((*keys.stride()[:3], query.stride(0), query.stride(1))), scale,
+        _numbers((*keys.stride()[:3], query.stride(0), query.stride(1), *values.stride()[:3])), scale,
         compiler.threads(rows * heads * keys.shape[2] * row),
     )  # fmt: skip
     return out
