@@ -53,6 +53,7 @@ from qknorm.data.subwords import EOS, SPECIAL_PIECES, UNK
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
+from qknorm.native.memory import keep_freed_memory
 from qknorm.training.recipe import make_recipe
 from qknorm.training.translation import train
 
@@ -457,6 +458,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder for the JSON, the PNG and the runs")
     arguments = parser.parse_args()
     torch.manual_seed(0)
+    keep_freed_memory()  # as the command does; it serves all systems
     console = Console()
     try:
         result = measure(arguments, console)

@@ -22,6 +22,7 @@ from qknorm.commands import translation
 from qknorm.commands.data import app as data_app
 from qknorm.commands.translate import translate
 from qknorm.errors import InputError
+from qknorm.native.memory import keep_freed_memory
 
 app = typer.Typer(
     help="Attention with normalised queries and keys, and what it makes possible with little data.",
@@ -69,6 +70,7 @@ def quickstart(
 
 def main() -> None:
     """Run the command and turn errors into exit codes."""
+    keep_freed_memory()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     warnings.formatwarning = lambda message, *_: f"qknorm: {message}\n"
