@@ -29,10 +29,13 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stands.")] = False,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
 ) -> None:
-    """Train a translator, and score it on its test set. Ctrl-C saves; --resume goes on exactly."""
-    from qknorm.training.recipe import load_recipe, make_recipe, settings_for
+    """Train a translator and score it, or a language model (task: language). Ctrl-C saves; --resume goes on exactly."""
+    from qknorm.training.language import train as train_language_model
+    from qknorm.training.language_recipe import LanguageRecipe, load_any_recipe
+    from qknorm.training.recipe import Recipe, make_recipe, settings_for
     from qknorm.training.translation import train as train_translator
 
+    chosen: Recipe | LanguageRecipe
     if src is not None or tgt is not None:
         if src is None or tgt is None:
             raise InputError("--src and --tgt belong together")
@@ -42,11 +45,14 @@ def train(
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():
-        chosen, folder = load_recipe(recipe / "recipe.yaml"), recipe
+        chosen, folder = load_any_recipe(recipe / "recipe.yaml"), recipe
     else:
-        chosen = load_recipe(recipe, settings or [])
+        chosen = load_any_recipe(recipe, settings or [])
         folder = runs / chosen.name
-    train_translator(chosen, folder, Console(), resume)
+    if isinstance(chosen, LanguageRecipe):
+        train_language_model(chosen, folder, Console(), resume)
+    else:
+        train_translator(chosen, folder, Console(), resume)
 
 
 def score(

@@ -51,8 +51,9 @@ class Task(Protocol):
         """The mean loss of a batch, and over how many tokens it is the mean."""
         ...
 
-    def validate(self) -> dict[str, float]:
-        """Measures on held-out data; the first is the score by which the best checkpoint is chosen: more is better."""
+    def validate(self) -> dict[str, Any]:
+        """Measures on held-out data. The first is the score by which the best checkpoint is chosen: more is better,
+        less of one whose name ends in "loss"."""
         ...
 
 
@@ -67,6 +68,8 @@ class Limits:
     stop_after: int | None
     accumulate: int
     clip: float
+    validation_decay: bool = True
+    """Whether a fall of the score lowers the learning rate."""
 
 
 @dataclass
@@ -84,9 +87,17 @@ class Progress:
 class Trainer:
     """Runs a task until one of its limits is reached."""
 
-    def __init__(self, task: Task, schedule: Schedule, limits: Limits, folder: Path, console: Console) -> None:
+    def __init__(
+        self,
+        task: Task,
+        schedule: Schedule,
+        limits: Limits,
+        folder: Path,
+        console: Console,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
         self.task, self.schedule, self.limits, self.folder, self.console = task, schedule, limits, folder, console
-        self.optimizer = torch.optim.Adam(parameter_groups(task.model, 0.0), lr=0.0)
+        self.optimizer = optimizer or torch.optim.Adam(parameter_groups(task.model, 0.0), lr=0.0)
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.progress = Progress()
 
@@ -150,18 +161,19 @@ class Trainer:
     def _validate(self, meter: _Meter) -> None:
         self.task.model.eval()
         measures = self.task.validate()
-        score = next(iter(measures.values()))
-        self.progress.scores.append(score)
+        name, score = next(iter(measures.items()))
+        self.progress.scores.append(-score if name.endswith("loss") else score)
         self.progress.validated = self.progress.step
-        decay = ValidationDecay(self.progress.decay)
-        decay.update(self.progress.scores, warmed_up=self.progress.step >= self.schedule.warmup)
-        self.progress.decay = decay.factor
+        if self.limits.validation_decay:
+            decay = ValidationDecay(self.progress.decay)
+            decay.update(self.progress.scores, warmed_up=self.progress.step >= self.schedule.warmup)
+            self.progress.decay = decay.factor
         self._write_metrics(meter, measures)
         checkpoint = self._save()
         if self._is_best():
             self.checkpoints.mark_best(checkpoint)
         self.checkpoints.remove_old(_CHECKPOINTS_KEPT)
-        shown = ", ".join(f"{name} {value:.2f}" for name, value in measures.items())
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in measures.items() if isinstance(value, float))
         self._say(f"{meter.line(self.progress, self._rate())}, {shown}")
 
     def _is_best(self) -> bool:
@@ -188,7 +200,7 @@ class Trainer:
         state = {"progress": asdict(self.progress), "batches": self.task.batches.state_dict()}
         return self.checkpoints.save(self.progress.step, self.task.model, self.optimizer, state)
 
-    def _write_metrics(self, meter: _Meter, measures: dict[str, float]) -> None:
+    def _write_metrics(self, meter: _Meter, measures: dict[str, Any]) -> None:
         line = {
             "step": self.progress.step,
             "seconds": round(self.progress.seconds, 2),

@@ -23,7 +23,7 @@ from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import bleu, scores
 from qknorm.models.translator import TranslatorModel
-from qknorm.training.recipe import DataRecipe, Recipe
+from qknorm.training.recipe import DataRecipe, Recipe, save_recipe
 from qknorm.training.run import ModelParts, Run
 from qknorm.training.schedules import Schedule, peak_of_paper
 from qknorm.training.trainer import Limits, Trainer
@@ -161,7 +161,7 @@ def _start(run: Run, recipe: Recipe, prepared: Prepared) -> None:
     )
     said = prepared.target_pieces(bpe_dropout=recipe.data.bpe_dropout > 0)
     run.save_parts(ModelParts(said.nonzero().flatten().tolist(), scale_init))
-    recipe.save(run.folder / "recipe.yaml")
+    save_recipe(recipe, run.folder / "recipe.yaml")
 
 
 def _introduce(model: TranslatorModel, prepared: Prepared, console: Console) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from qknorm.errors import InputError
-from qknorm.training.recipe import load_recipe, make_recipe
+from qknorm.training.recipe import load_recipe, make_recipe, save_recipe
 
 BASE = {"data": {"corpus": "phrasebook-en-gl"}}
 
@@ -54,7 +54,7 @@ def test_the_recipes_of_the_project_are_valid(path: Path) -> None:
 
 def test_a_recipe_survives_the_file(tmp_path: Path) -> None:
     recipe = make_recipe(BASE, ["p=.inf", "seed=7"], "")
-    recipe.save(tmp_path / "recipe.yaml")
+    save_recipe(recipe, tmp_path / "recipe.yaml")
     assert load_recipe(tmp_path / "recipe.yaml") == recipe
 
 
