@@ -52,8 +52,9 @@ class LanguageTask:
     @torch.no_grad()
     def validate(self) -> dict[str, Any]:
         began, total = time.monotonic(), 0.0
-        for characters, targets in zip(*(part.split(_VALIDATION_BATCH) for part in self.held_out), strict=True):
-            total += float(self.model(characters.to(self._device), targets.to(self._device))) * len(characters)
+        for start in range(0, len(self.held_out[0]), _VALIDATION_BATCH):
+            characters, targets = (part[start : start + _VALIDATION_BATCH].to(self._device) for part in self.held_out)
+            total += float(self.model(characters, targets)) * len(characters)
         diagnosed = self.held_out[0][:_DIAGNOSED_WINDOWS].to(self._device)
         return {
             "val_loss": total / len(self.held_out[0]),
