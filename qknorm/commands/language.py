@@ -23,11 +23,22 @@ def sweep(
 ) -> None:
     """Train a grid of language models with cross-validation. A sweep that was stopped goes on where it was."""
     from qknorm.experiments import sweep as sweeps
+    from qknorm.experiments.sweep_figures import draw
+    from qknorm.experiments.sweep_report import summarise
+    from qknorm.experiments.sweep_results import load_results
 
     console = Console(stderr=as_json)
     planned = sweeps.plan(recipe, size, settings or [])
     folder = runs / planned.name
     failures = sweeps.run(planned, folder, console, backend, jobs, address)
+    results = load_results(folder, failures)
+    summary = summarise(results, folder)
+    draw(results, folder / "figures")
+    if as_json:
+        print((folder / "results.json").read_text(encoding="utf-8"))
+    elif summary:
+        console.print(f"{summary}\n", highlight=False, markup=False, soft_wrap=True)
     for name, reason in failures.items():
         console.print(f"failed: {name}: {reason} (more in {folder / name / 'log.txt'})", highlight=False, markup=False)
+    console.print(f"{len(results) - len(failures)} of {len(results)} runs in {folder}", highlight=False, markup=False)
     raise typer.Exit(1 if failures else 0)
