@@ -65,8 +65,8 @@ class Curves:
             p: [run for run in runs if run.p == p] for p in sorted({run.p for run in runs if run.p is not None})
         }
         self.plain = list(plain)
-        # cividis reads the same with and without colour vision, and in grey.
-        shades = mpl.colormaps["cividis"](np.linspace(0.0, 0.92, len(self.by_p)))
+        # viridis keeps its order with and without colour vision, and in grey; markers help where lines meet.
+        shades = mpl.colormaps["viridis"](np.linspace(0.0, 0.92, len(self.by_p)))
         self.looks: dict[float, dict[str, Any]] = {
             p: {"color": shade, "marker": _MARKERS[number % len(_MARKERS)], "markersize": 3.5, "linewidth": 1.2}
             for number, (p, shade) in enumerate(zip(self.by_p, shades, strict=True))
@@ -83,11 +83,10 @@ class Curves:
         left.set(xlabel="iteration", ylabel="validation loss (nats per character)", title="mean over folds")
         reference = {run.block: run for run in self.by_p.get(REFERENCE, [])}
         right.axhline(0, color="#888888", linewidth=0.8)
-        for p, runs in self.by_p.items():
-            if p != REFERENCE:
-                _plot_difference(right, runs, reference, self.looks[p])
-        if self.plain:
-            _plot_difference(right, self.plain, reference, self.plain_look)
+        compared = [(runs, self.looks[p]) for p, runs in self.by_p.items() if p != REFERENCE]
+        compared += [(self.plain, self.plain_look)] if self.plain else []
+        for number, (runs, look) in enumerate(compared, 1):
+            _plot_difference(right, runs, reference, look, aside=0.03 * number)
         right.set(xlabel="iteration", ylabel="difference to p = 2", title="paired by fold, 95 % interval at the end")
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return figure
@@ -134,13 +133,12 @@ class Curves:
             axis.set_title(", ".join(f"{key} {value + 1 if key == 'fold' else value}" for key, value in block))
         for axis in axes.flat[len(blocks) :]:
             axis.set_visible(False)
-        figure.supxlabel("iteration", fontsize=9)
-        figure.supylabel("validation loss", fontsize=9)
+        _label_edges(axes, len(blocks), "validation loss")
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return figure
 
     def alphas(self) -> Figure:
-        """Figure 4: α of each layer, mean over folds."""
+        """Figure 4: α of each layer relative to its start, mean over folds."""
         layers = len(next(iter(self.by_p.values()))[0].alphas[0])
         columns = min(3, layers)
         rows = math.ceil(layers / columns)
@@ -156,13 +154,13 @@ class Curves:
         for layer, axis in zip(range(layers), axes.flat, strict=False):
             for p, runs in self.by_p.items():
                 alpha = np.mean([[alphas[layer] for alphas in run.alphas] for run in runs], axis=0)
-                axis.plot(runs[0].steps, alpha, label=f"p = {p:g}", **self.looks[p] | {"markersize": 2.5})
+                start = runs[0].alpha_start or 1.0
+                label = f"p = {p:g} (from {start:.3g})"
+                axis.plot([0, *runs[0].steps], [1, *alpha / start], label=label, **self.looks[p] | {"markersize": 2.5})
             axis.set_title(f"layer {layer + 1}")
-            axis.set_yscale("log")
         for axis in axes.flat[layers:]:
             axis.set_visible(False)
-        figure.supxlabel("iteration", fontsize=9)
-        figure.supylabel("α", fontsize=9)
+        _label_edges(axes, layers, "α / its start")
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return figure
 
@@ -192,13 +190,28 @@ def _mean_curve(runs: Sequence[RunResult]) -> Any:
 
 
 def _plot_difference(
-    axis: Axes, runs: Sequence[RunResult], reference: dict[Any, RunResult], look: dict[str, Any]
+    axis: Axes, runs: Sequence[RunResult], reference: dict[Any, RunResult], look: dict[str, Any], aside: float
 ) -> None:
+    """The mean difference to the reference, and its interval at the end, drawn aside of the curve's last point."""
     pairs = [(run, reference[run.block]) for run in runs if run.block in reference]
     if not pairs:
         return
+    steps = runs[0].steps
     differences = np.array([np.subtract(run.val_losses, other.val_losses) for run, other in pairs])
-    axis.plot(runs[0].steps, differences.mean(0), **look)
+    axis.plot(steps, differences.mean(0), **look)
     if len(pairs) > 1:
         half = stats.t.ppf(0.975, len(pairs) - 1) * differences[:, -1].std(ddof=1) / math.sqrt(len(pairs))
-        axis.errorbar(runs[0].steps[-1], differences[:, -1].mean(), half, color=look["color"], capsize=2, linewidth=1)
+        place, end = steps[-1] * (1 + aside), differences[:, -1].mean()
+        shape = {"color": look["color"], "marker": look.get("marker", "_"), "markersize": 3.5}
+        axis.errorbar(place, end, half, capsize=2, linewidth=1, **shape)
+
+
+def _label_edges(axes: Any, used: int, y_label: str) -> None:
+    """Labels at the outer panels only; the lowest used panel of each column is an outer one."""
+    columns = axes.shape[1]
+    for number, axis in enumerate(axes.flat[:used]):
+        if number % columns == 0:
+            axis.set_ylabel(y_label)
+        if number + columns >= used:
+            axis.set_xlabel("iteration")
+            axis.tick_params(labelbottom=True)

@@ -80,8 +80,8 @@ def _about(start: str, statistics: Statistics) -> list[str]:
         opening += f"; p = 2: {_interval(reference.measures['best_val_loss'], 4)}"
     sentences = [opening + ")."]
     compared = [arm for arm in normalised if arm.differences]
-    if not compared:
-        return [*sentences, f"With {folds} fold{'s' * (folds != 1)} no difference can be tested."]
+    if not _can_tell(arms):
+        return [*sentences, f"With {folds} fold{'s' * (folds != 1)} no difference could be significant."]
     for name, what in (
         ("best_val_loss", "the best loss"),
         ("final_val_loss", "the final loss"),
@@ -120,7 +120,7 @@ def _verdict(statistics: Statistics) -> list[str]:
         ]
         for start in statistics.starts
     }
-    if set(better) != {"same", "comparable"} or not any(arm.differences for arm in statistics.arms):
+    if set(better) != {"same", "comparable"} or not _can_tell(statistics.arms):
         return []
     same, comparable = better["same"], better["comparable"]
     if not same and not comparable:
@@ -135,6 +135,11 @@ def _verdict(statistics: Statistics) -> list[str]:
     return [
         f"So p > 2 is better under both starts ({', '.join(same)}; {', '.join(comparable)}): not only a head start."
     ]
+
+
+def _can_tell(arms: Sequence[Arm]) -> bool:
+    """Whether there are folds enough: with n of them Wilcoxon's test gives at least 2/2ⁿ, before correction."""
+    return any(difference.can_be_significant for arm in arms for difference in arm.differences.values())
 
 
 def _about_time(statistics: Statistics) -> list[str]:

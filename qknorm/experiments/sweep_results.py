@@ -13,6 +13,7 @@ from typing import Any
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
+from qknorm.training.language import gpt_config, recipe_of
 
 PLAIN = "none"  # the `start` of runs without normalisation
 _MEASURED = ("best_val_loss", "final_val_loss", "best_step", "seconds")
@@ -30,6 +31,7 @@ class RunResult:
     val_losses: list[float] = field(default_factory=list)
     alphas: list[list[float]] = field(default_factory=list)
     """Per layer, the mean over its heads; empty without normalisation."""
+    alpha_start: float | None = None
     entropy: list[float] = field(default_factory=list)
     """Mean over layers and heads, as the two below."""
     saturated: list[float] = field(default_factory=list)
@@ -99,6 +101,7 @@ def _load(folder: Path, settings: dict[str, Any], failures: Mapping[str, str]) -
         [line["step"] for line in lines],
         [line["val_loss"] for line in lines],
         [[_mean(alpha) for alpha in line["scales"].values()] for line in lines if line["scales"]],
+        gpt_config(recipe_of(folder).model, 1).scale_init,
         [_mean([layer["entropy"] for layer in line["attention"]]) for line in lines],
         [_mean([layer["saturated"] for layer in line["attention"]]) for line in lines],
         [_use_of_bound(line["attention"]) for line in lines if line["attention"][0]["bound"] is not None],

@@ -38,6 +38,12 @@ class Difference:
     wilcoxon: float
     t_test_corrected: float
     wilcoxon_corrected: float
+    comparisons: int
+
+    @property
+    def can_be_significant(self) -> bool:
+        """Wilcoxon's test of n differences gives at least 2/2ⁿ, which Holm may multiply by the comparisons."""
+        return self.comparisons * 2.0 ** (1 - self.estimate.count) < _LEVEL
 
     @property
     def is_significant(self) -> bool:
@@ -182,7 +188,7 @@ def _differences(by_p: Mapping[float | None, _Values]) -> dict[float | None, Dif
     tests = {p: _tests(differences) for p, differences in paired.items()}
     t_tests, wilcoxons = (holm([found[kind] for found in tests.values()]) for kind in (0, 1))
     return {
-        p: Difference(estimate(paired[p]), *tests[p], t_test, wilcoxon)
+        p: Difference(estimate(paired[p]), *tests[p], t_test, wilcoxon, len(tests))
         for p, t_test, wilcoxon in zip(tests, t_tests, wilcoxons, strict=True)
     }
 
