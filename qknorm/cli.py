@@ -37,6 +37,7 @@ app.command()(translation.train)
 app.command()(translate)
 app.command()(translation.score)
 app.command()(translation.compare)
+app.command()(language.generate)
 app.command()(language.sweep)
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
