@@ -172,7 +172,9 @@ def run(
     missing = [cell for cell in sweep.cells if not is_done(folder / cell.name)]
     if not missing:
         return {}
-    language.read_text(missing[0].recipe.data)  # fetched or found to be wrong here, not in every process
+    # The text is fetched, or found to be too short, here and not in every process.
+    data = missing[0].recipe.data
+    language.fold_of(data, language.read_text(data))
     failures = {}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jobs = min(jobs or cores, len(missing))

@@ -117,6 +117,8 @@ _KINDS: dict[str, type[Recipe] | type[LanguageRecipe]] = {"translation": Recipe,
 def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | LanguageRecipe:
     """Read a recipe of the kind that its key `task` names; a translation without one."""
     content = read_recipe(path)
+    if not {"sizes", "baselines"}.isdisjoint(content):
+        raise InputError(f"{path} is a sweep of many runs; try: qknorm sweep {path}")
     kind = kind_of(content, str(path))
     return checked(kind, with_overrides(kind, content, overrides), str(path))
 
