@@ -25,7 +25,7 @@ from qknorm.experiments.sweep_results import PLAIN, RunResult
 from qknorm.experiments.sweep_statistics import REFERENCE
 
 _MARKERS = "osD^vP*X<>"
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,

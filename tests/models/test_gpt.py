@@ -90,10 +90,10 @@ def test_a_learned_p_is_normalised_like_a_given_one(p: float) -> None:
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_the_gradient_of_a_learned_p_is_that_of_finite_differences(shape: tuple[int, ...]) -> None:
-    norm = LearnedLpNorm(2.7, torch.nn.Parameter(torch.full(shape, 5.0)), 3 if shape else None).double()
+    scale = torch.full(shape, 5.0, dtype=torch.float64, requires_grad=True)
+    norm = LearnedLpNorm(2.7, torch.nn.Parameter(scale.detach()), 3 if shape else None).double()
     x = torch.randn(2, 3, 4, 8, dtype=torch.float64, requires_grad=True)
     theta = norm.theta.detach().clone().requires_grad_()
-    scale = norm.scale.detach().clone().requires_grad_() if norm.scale is not None else None
 
     def outputs(x: torch.Tensor, theta: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = torch.func.functional_call(norm, {"theta": theta, "scale": scale}, (x,))
