@@ -26,6 +26,7 @@ format: $(VENV)/dev.stamp
 
 bench: $(VENV)/bench.stamp  ## speed and memory against the alternatives, in one interleaved run
 	$(BIN)/python -m benchmarks.attention
+	$(BIN)/python -m benchmarks.language $(if $(NANOGPT),--nanogpt $(NANOGPT))
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

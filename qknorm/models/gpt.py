@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from qknorm.attention.module import KeyValueCache, QKNorm, QKNormAttention
 from qknorm.models.learned_p import learn_p
+from qknorm.native.training import add_dropped, dropout
 
 _INITIAL_DEVIATION = 0.02  # of every matrix, as in GPT-2
 
@@ -67,11 +68,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
         attended = self.attention(self.attention_norm(x), is_causal=True, cache=cache)
-        x = x + self._dropped(attended)
-        return x + self._dropped(self.outer(F.gelu(self.inner(self.feed_forward_norm(x)))))
-
-    def _dropped(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+        x = add_dropped(x, attended, self.dropout, self.training)
+        transformed = self.outer(F.gelu(self.inner(self.feed_forward_norm(x))))
+        return add_dropped(x, transformed, self.dropout, self.training)
 
 
 class GPT(nn.Module):
@@ -135,7 +134,7 @@ class GPT(nn.Module):
         if end > self.config.context:
             raise ValueError(f"{end} characters do not fit into a context of {self.config.context}")
         x: Tensor = self.characters(characters) + self.positions.weight[past:end]
-        return F.dropout(x, self.config.dropout, self.training) if self.config.dropout else x
+        return dropout(x, self.config.dropout, self.training)
 
     def _logits(self, x: Tensor) -> Tensor:
         return F.linear(self.final_norm(x), self.characters.weight)
