@@ -10,10 +10,8 @@ a turn is not counted. Prints tables and writes attention.json and attention.png
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -30,6 +28,7 @@ from rich.table import Table
 from torch import Tensor
 
 import qknorm
+from benchmarks.common import DEFAULT_OUT, agg_pyplot, finish, machine
 
 P_VALUES = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, math.inf)
 # (batch, heads, length, head_dim), causal, the most that forward + backward may cost relative to plain attention
@@ -202,7 +201,7 @@ def shape_name(shape: tuple[int, ...], causal: bool) -> str:
 def measure(quick: bool, console: Console) -> dict[str, Any]:
     seconds = 3.0 if quick else 60.0
     result: dict[str, Any] = {
-        "machine": {"torch": torch.__version__, "threads": torch.get_num_threads(), "processor": platform.machine()},
+        "machine": machine(),
         "command": "make bench",
         "time": [],
         "module": [],
@@ -291,11 +290,7 @@ def verdict(result: dict[str, Any]) -> list[str]:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = agg_pyplot()
     figure, axes = plt.subplots(1, len(result["time"]), figsize=(13, 3.6), sharey=True, layout="constrained")
     positions = list(range(len(P_VALUES)))
     for axis, row in zip(axes, result["time"], strict=True):
@@ -316,7 +311,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; noisy")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder for the JSON and the PNG")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder for the JSON and the PNG")
     parser.add_argument("--one-peak", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one_peak:
@@ -326,12 +321,8 @@ def main() -> None:
     console = Console()
     result = measure(arguments.quick, console)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "attention.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     draw(result, arguments.out / "attention.png")
-    console.print(f"Written: {arguments.out / 'attention.json'} and attention.png")
-    missed = verdict(result)
-    console.print("\n".join(["Targets missed:", *missed]) if missed else "[green]Every target is met.[/]")
-    sys.exit(1 if missed else 0)
+    sys.exit(finish("attention", result, verdict(result), arguments.out, console))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from qknorm.attention.functional import attend, attention_weights, with_causal
 from qknorm.attention.lp import checked_p, scaled_lp_normalize
 from qknorm.attention.scale import comparable_scale
+from qknorm.native import decoding as native
 
 QKNorm = Literal["lp", "rms", "layer"]
 
@@ -46,49 +47,85 @@ class KeyValueCache:
     """The keys and values of the tokens decoded so far, for inference.
 
     One belongs to one attention layer. A key is normalised once, when it enters, and g stays with the queries. The
-    room doubles when it is full, so that n steps copy O(n) entries.
+    room doubles when it is full, so that n steps copy O(n) entries. On a CPU, beams that change places move nothing
+    but a table of where each of their positions lies.
     """
 
     def __init__(self) -> None:
         self.length = 0
         self._room: KeyValues | None = None
+        self._history: Tensor | None = None
+        """(batch, length): in which entry of the room a position lies; None where it is the entry of that number."""
 
     def append(self, new: KeyValues) -> KeyValues:
         """Add the new positions and return all there are."""
+        self._add(new)
+        return self._filled()
+
+    def attend(self, query: Tensor, new: KeyValues, scale: float) -> Tensor:
+        """Add one position, and attend from it to all there are: query is (batch, heads, 1, head_dim)."""
+        self._add(new)
+        if self._history is None:
+            return attend(query, *self._filled(), scale, enable_gqa=query.shape[1] != new.keys.shape[1])
+        assert self._room is not None
+        return native.attend_to_history(query, *self._room, self._history, scale)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let entry i of the batch continue what entry rows[i] was; rows may repeat or leave out entries (beams)."""
+        if self._room is None:
+            return
+        if len(rows) <= len(self._room.keys) and native.can_serve(*self._room):
+            history = self._history
+            if history is None:
+                history = torch.arange(len(self._room.keys))[:, None].expand(-1, self.length)
+            self._history = history.index_select(0, rows)
+        else:
+            self._room = KeyValues(*(tensor.index_select(0, rows) for tensor in self._copied()))
+
+    def _add(self, new: KeyValues) -> None:
         if torch.is_grad_enabled() and (new.keys.requires_grad or new.values.requires_grad):
             raise RuntimeError("a KeyValueCache is for inference: use it inside torch.no_grad() or inference_mode()")
         if self._room is not None:
-            held, given = (tensor.shape[:2] + tensor.shape[3:] for tensor in (self._room.keys, new.keys))
+            entries = len(self._room.keys if self._history is None else self._history)
+            held = (entries, self._room.keys.shape[1], self._room.keys.shape[3])
+            given = (*new.keys.shape[:2], new.keys.shape[3])
             if held != given:
                 raise ValueError(
-                    f"the cache holds (batch, heads, head_dim) {tuple(held)}, not {tuple(given)}; each attention layer "
+                    f"the cache holds (batch, heads, head_dim) {held}, not {given}; each attention layer "
                     "needs a cache of its own, and reorder(rows) changes the batch"
                 )
-        end = self.length + new.keys.shape[-2]
+        added = new.keys.shape[-2]
+        end = self.length + added
         if self._room is None or end > self._room.keys.shape[-2]:
             self._grow(new, end)
         assert self._room is not None
         for room, tensor in zip(self._room, new, strict=True):
-            room[:, :, self.length : end] = tensor
+            room[: len(tensor), :, self.length : end] = tensor
+        if self._history is not None:
+            own = torch.arange(len(new.keys))[:, None].expand(-1, added)
+            self._history = torch.cat([self._history, own], 1)
         self.length = end
-        return self._filled()
-
-    def reorder(self, rows: Tensor) -> None:
-        """Let entry i of the batch continue what entry rows[i] was; rows may repeat or leave out entries (beams)."""
-        if self._room is not None:
-            self._room = KeyValues(*(tensor.index_select(0, rows) for tensor in self._room))
 
     def _filled(self) -> KeyValues:
+        return KeyValues(*(tensor[:, :, : self.length] for tensor in self._copied()))
+
+    def _copied(self) -> KeyValues:
+        """The room, each entry at its own place."""
         assert self._room is not None
-        return KeyValues(*(tensor[:, :, : self.length] for tensor in self._room))
+        if self._history is not None:
+            history, self._history = self._history, None
+            places = history[:, None, :, None].expand(-1, *self._room.keys.shape[1:2], -1, self._room.keys.shape[3])
+            copies = KeyValues(*(tensor[:, :, : self.length].gather(0, places) for tensor in self._room))
+            self._room = copies
+        return self._room
 
     def _grow(self, new: KeyValues, needed: int) -> None:
-        old = None if self._room is None else self._filled()
         room = max(needed, 2 * self.length, 16)
-        grown = KeyValues(*(tensor.new_empty(*tensor.shape[:2], room, tensor.shape[3]) for tensor in new))
-        if old is not None:
-            for target, source in zip(grown, old, strict=True):
-                target[:, :, : self.length] = source
+        entries = len(new.keys) if self._room is None else len(self._room.keys)
+        grown = KeyValues(*(tensor.new_empty(entries, tensor.shape[1], room, tensor.shape[3]) for tensor in new))
+        if self._room is not None:
+            for target, source in zip(grown, self._room, strict=True):
+                target[:, :, : self.length] = source[:, :, : self.length]
         self._room = grown
 
 
@@ -186,6 +223,13 @@ class QKNormAttention(nn.Module):
         as `mask[:, None, None, :]`. cache: self-attention only; `query` holds the new positions, which attend to all
         cached ones and, if causal, to the new ones up to themselves.
         """
+        if cache is not None and memory is None and attn_mask is None and query.shape[1] == 1:
+            self._check_query(query)
+            q = self.q_norm(self._split_heads(self.q_proj(query), self.num_heads))
+            stepped: Tensor = self.out_proj(
+                cache.attend(q, self.key_values(query), self._softmax_scale).transpose(1, 2).flatten(2)
+            )
+            return stepped
         q, k, v, attn_mask, is_causal = self._inputs(query, memory, attn_mask, is_causal, cache)
         dropout = self.dropout if self.training else 0.0
         out = attend(q, k, v, self._softmax_scale, attn_mask, is_causal, dropout, self._shares_kv_heads)
@@ -225,8 +269,7 @@ class QKNormAttention(nn.Module):
         is_causal: bool,
         cache: KeyValueCache | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
-        if query.dim() != 3 or query.shape[-1] != self.embed_dim:
-            raise ValueError(f"query must be (batch, length, {self.embed_dim}), not {tuple(query.shape)}")
+        self._check_query(query)
         if cache is not None and memory is not None:
             raise ValueError("cache is for self-attention; pass cross-attention its memory as key_values(memory)")
         q = self.q_norm(self._split_heads(self.q_proj(query), self.num_heads))
@@ -242,6 +285,10 @@ class QKNormAttention(nn.Module):
             if query.shape[1] > 1:  # a single new query sees everything before it
                 attn_mask = with_causal(attn_mask, query.shape[1], keys.shape[-2], query.device, past)
         return q, keys, values, attn_mask, is_causal
+
+    def _check_query(self, query: Tensor) -> None:
+        if query.dim() != 3 or query.shape[-1] != self.embed_dim:
+            raise ValueError(f"query must be (batch, length, {self.embed_dim}), not {tuple(query.shape)}")
 
     def _split_heads(self, x: Tensor, heads: int) -> Tensor:
         return x.view(x.shape[0], x.shape[1], heads, self.head_dim).transpose(1, 2)

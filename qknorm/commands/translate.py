@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def translate(
     run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
     file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; standard input without it.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Which language pair, such as en-gl, if there are several.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file, which appears when all is done.")
     ] = None,
@@ -70,7 +71,7 @@ def translate(
     if beam_size is not None and n_best is not None and beam_size < n_best:
         raise InputError(f"--n-best {n_best} needs a --beam-size of at least {n_best}")
 
-    translator = Translator.load(run)
+    translator = Translator.load(run, pair)
     settings = replace(translator.settings, min_length=min_length, max_length=max_length, **_given(searching))
     if beam_size is None:
         settings = replace(settings, beam_size=max(settings.beam_size, n_best or 1))

@@ -30,29 +30,41 @@ def train(
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
 ) -> None:
     """Train a translator and score it, or a language model (task: language). Ctrl-C saves; --resume goes on exactly."""
+    from qknorm.training import processes
+
+    with processes.together():
+        _train(recipe, settings or [], src, tgt, resume, runs)
+
+
+def _train(
+    recipe: Path | None, settings: list[str], src: Path | None, tgt: Path | None, resume: bool, runs: Path
+) -> None:
+    from qknorm.training import processes
     from qknorm.training.language import train as train_language_model
     from qknorm.training.language_recipe import LanguageRecipe, load_any_recipe
     from qknorm.training.recipe import Recipe, make_recipe, settings_for
+    from qknorm.training.run import Run
     from qknorm.training.translation import train as train_translator
 
     chosen: Recipe | LanguageRecipe
     if src is not None or tgt is not None:
         if src is None or tgt is None:
             raise InputError("--src and --tgt belong together")
-        changes = [*([str(recipe)] if recipe else []), *(settings or [])]
+        changes = [*([str(recipe)] if recipe else []), *settings]
         chosen = make_recipe(settings_for(src, tgt), changes, f"{src} and {tgt}")
         folder = runs / chosen.name
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():
-        chosen, folder = load_any_recipe(recipe / "recipe.yaml"), recipe
+        chosen, folder = load_any_recipe(Run.open(recipe).folder / "recipe.yaml", settings), recipe
     else:
-        chosen = load_any_recipe(recipe, settings or [])
+        chosen = load_any_recipe(recipe, settings)
         folder = runs / chosen.name
+    console = Console(quiet=processes.rank() > 0)
     if isinstance(chosen, LanguageRecipe):
-        train_language_model(chosen, folder, Console(), resume)
+        train_language_model(chosen, folder, console, resume)
     else:
-        train_translator(chosen, folder, Console(), resume)
+        train_translator(chosen, folder, console, resume)
 
 
 def score(

@@ -55,6 +55,8 @@ class PreparedPair:
     encoded: FixedPairs
     report: dict[str, Any]
     """What was read, kept and dropped, and the longest source sentence in pieces, as in corpus.json."""
+    folder: Path
+    """Where its dropped.tsv lies."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,17 @@ class Prepared:
     pairs: list[PreparedPair]
     folder: Path
 
-    def target_pieces(self, bpe_dropout: bool = False) -> torch.Tensor:
+    def target_pieces(self, bpe_dropout: bool = False, among: Sequence[int] | None = None) -> torch.Tensor:
         """(pieces,), True for those that occur in a target sentence, and for UNK and EOS: the mask of the logits.
 
-        With BPE-dropout a piece may come apart, so all that it is merged from may occur too.
+        With BPE-dropout, True for all that may be drawn. `among`: only in the sentences of these pairs, such as those
+        with the same target language.
         """
-        used = {int(number) for pair in self.pairs for number in np.unique(pair.encoded.target.numbers)}
+        pairs = self.pairs if among is None else [self.pairs[number] for number in among]
         if bpe_dropout:
-            used = self.subwords.with_parts(used)
+            used = self.subwords.within(line for pair in pairs for line in pair.targets)
+        else:
+            used = {int(number) for pair in pairs for number in np.unique(pair.encoded.target.numbers)}
         mask = torch.zeros(len(self.subwords), dtype=torch.bool)
         mask[[UNK, EOS, *sorted(used)]] = True
         return mask
@@ -184,7 +189,7 @@ def _load(folder: Path, count: int) -> Prepared:
         lines = [list(read_lines(place / f"train.{side}")) for side in ("source", "target")]
         if not len(source) == len(target) == len(lines[0]) == len(lines[1]):
             raise _damaged(place, "its files differ in length")
-        pairs.append(PreparedPair(lines[0], lines[1], FixedPairs(source, target), about["pairs"][number]))
+        pairs.append(PreparedPair(lines[0], lines[1], FixedPairs(source, target), about["pairs"][number], place))
     return Prepared(Subwords.load(folder / "tokenizer.json"), pairs, folder)
 
 

@@ -94,17 +94,19 @@ class Subwords:
         text: str = self._tokenizer.decoder.decode(pieces)
         return _from_raw(text)
 
-    def with_parts(self, numbers: Iterable[int]) -> set[int]:
-        """These pieces and all that they are merged from: what BPE-dropout may give in their place."""
-        merged_from = {one + other: (one, other) for one, other in self._ranks}
+    def within(self, lines: Iterable[str]) -> set[int]:
+        """All that BPE-dropout may give for these lines: every piece that is a stretch of one of their words.
+
+        A merge that is skipped makes room for others, so these are more than the parts of the usual pieces.
+        """
+        longest = max(map(len, self.pieces))
         found: set[int] = set()
-        waiting = [self.pieces[number] for number in numbers]
-        while waiting:
-            piece = waiting.pop()
-            if self._numbers[piece] not in found:
-                found.add(self._numbers[piece])
-                waiting += merged_from.get(piece, ())
-        return found
+        for symbols in {tuple(symbols) for line in lines for symbols in self._words(line)}:
+            found.update(self._number(list(symbols)))
+            for start in range(len(symbols)):
+                stretches = itertools.accumulate(symbols[start : start + longest])
+                found.update(self._numbers[text] for text in stretches if text in self._numbers)
+        return found - {PAD, BOS}  # a text that spells them out does not mean them
 
     def _words(self, line: str) -> Iterator[list[str]]:
         """The characters of each word, the last one marked, or the first one a space."""

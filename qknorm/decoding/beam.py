@@ -1,8 +1,8 @@
 """Beam search in small steps, with the length penalty of GNMT (Wu et al. 2016).
 
 The search keeps `beam_size` hypotheses per sentence. A finished one keeps its place in the beam and competes by its
-final score, so the search of a sentence ends when no unfinished hypothesis is among its best. Sentences whose search
-has ended leave the batch.
+final score. A log-probability only falls as a hypothesis grows, so it is known what each can still reach: the search of
+a sentence ends when as many as are wanted are finished and no other can overtake them. Such sentences leave the batch.
 
 A translation does not depend on the other sentences of its batch. Padding is masked and limits are a sentence's own;
 what remains is rounding, which differs with the shape of a batch and can turn a decision between two all but equal
@@ -21,10 +21,14 @@ from torch import Tensor
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS
 from qknorm.models.translator import DecodingState, TranslatorModel
+from qknorm.native import decoding as native
 
 # Two scores that are closer than this are a matter of rounding. In trained models the scores of one hypothesis differed
 # by up to 5e-6 between batches of different shapes.
 _TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+
+# The log-probability of an end that was forbidden, or all but impossible, where a sentence must end.
+LEAST = -1e4
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,14 @@ class Hypothesis:
 
 
 def beam_search(
-    model: TranslatorModel, sources: Sequence[Sequence[int]], settings: BeamSettings, pair: int = 0
+    model: TranslatorModel,
+    sources: Sequence[Sequence[int]],
+    settings: BeamSettings,
+    pair: int = 0,
+    n_best: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each source sentence its hypotheses, best first. The model must be in eval mode."""
-    return searched(lambda rows: Search(model, [sources[row] for row in rows], settings, pair), len(sources))
+    """For each source sentence its n best hypotheses or the whole beam, best first. The model must be in eval mode."""
+    return searched(lambda rows: Search(model, [sources[row] for row in rows], settings, pair, n_best), len(sources))
 
 
 @torch.inference_mode()
@@ -74,9 +82,15 @@ class Search:
     """The hypotheses of all sentences that are still searched: `rows` = sentences × beam_size, beams side by side."""
 
     def __init__(
-        self, model: TranslatorModel, sources: Sequence[Sequence[int]], settings: BeamSettings, pair: int
+        self,
+        model: TranslatorModel,
+        sources: Sequence[Sequence[int]],
+        settings: BeamSettings,
+        pair: int,
+        n_best: int | None = None,
     ) -> None:
         self.model, self.settings, self.pair = model, settings, pair
+        self.n_best = min(n_best or settings.beam_size, settings.beam_size)
         self.device = model.languages.device
         dtype = torch.promote_types(model.languages.dtype, torch.float32)
         source = Batch.of(sources, [[] for _ in sources]).source.to(self.device)
@@ -112,40 +126,49 @@ class Search:
 
     def extend(self) -> None:
         """Say one more piece in every hypothesis."""
-        log_probabilities = self.model.step(self.last, self.pair, self.state).to(self.piece_scores.dtype)
-        self._forbid(log_probabilities)
-        self._continue(*self.choose(log_probabilities), log_probabilities)
+        logits = self.model.step(self.last, self.pair, self.state).to(self.piece_scores.dtype)
+        self._continue(*self.choose(logits))
 
-    def choose(self, log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
-        """The best of all continuations: (rows,) of which row each continues, and what it says, by its place in `said`.
+    def choose(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The best of all continuations, for each row: which row it continues, what it says, with which probability.
 
-        The best `beam_size` of a sentence are among the best `beam_size` of each of its beams; one more of each shows
-        how close the decision was.
+        What is said is its place in `said`, the probability a logarithm. The best `beam_size` of a sentence are among
+        the best `beam_size` of each of its beams; one more of each shows how close the decision was, and one more is
+        there for an end that is forbidden.
         """
         beams = self.settings.beam_size
-        likeliest, said = log_probabilities.topk(min(beams + 1, len(self.said)))
+        likeliest, said, sums = native.likeliest(logits, min(beams + 2, len(self.said)))
+        likeliest, said = self._allowed(likeliest, said, logits[:, self.end] - sums)
         scores, said = self._scores_of_continuations(likeliest, said)
         candidates = scores.shape[1]
         best, places = scores.view(-1, beams * candidates).topk(min(beams + 1, beams * candidates))
         self.note_margins(best[:, beams - 1 : beams] - best[:, beams:])
         first = torch.arange(0, scores.numel(), beams * candidates, device=self.device)
         chosen = (first[:, None] + places[:, :beams]).flatten()
-        return chosen // candidates, said.flatten()[chosen]
+        return chosen // candidates, said.flatten()[chosen], likeliest.flatten()[chosen]
+
+    def must_end(self) -> Tensor | None:
+        """(rows,): at its limit a sentence must end. None if no sentence is."""
+        at_limit = self.limits <= self.pieces.shape[1]
+        return at_limit.repeat_interleave(self.settings.beam_size) if at_limit.any() else None
+
+    def must_not_end(self) -> bool:
+        return self.pieces.shape[1] < self.settings.min_length
+
+    def _allowed(self, likeliest: Tensor, said: Tensor, ending: Tensor) -> tuple[Tensor, Tensor]:
+        """The candidates with no end before the minimal length, and nothing else at the limit."""
+        if self.must_not_end():
+            likeliest = likeliest.masked_fill(said == self.end, -math.inf)
+        must_end = self.must_end()
+        if must_end is not None:
+            said = said.masked_fill(must_end[:, None], self.end)
+            likeliest = likeliest.masked_fill(must_end[:, None], -math.inf)
+            likeliest[:, 0] = torch.where(must_end, ending.clamp_min(LEAST), likeliest[:, 0])
+        return likeliest, said
 
     def note_margins(self, margins: Tensor) -> None:
         """Remember the sentences of which a decision was a matter of rounding: margins is (sentences, decisions)."""
         self.is_close |= (margins < self.tolerance).any(1)
-
-    def _forbid(self, log_probabilities: Tensor) -> None:
-        """No end before the minimal length; at its limit a sentence must end."""
-        step = self.pieces.shape[1]
-        if step < self.settings.min_length:
-            log_probabilities[:, self.end] = -math.inf
-        at_limit = (self.limits <= step).repeat_interleave(self.settings.beam_size)
-        if at_limit.any():
-            ending = log_probabilities[at_limit, self.end].clone()
-            log_probabilities[at_limit] = -math.inf
-            log_probabilities[at_limit, self.end] = ending.clamp_min(-1e4)  # also where the end was forbidden
 
     def _scores_of_continuations(self, likeliest: Tensor, said: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities and what they say, (rows, candidates each), as scores: total over length penalty.
@@ -164,7 +187,7 @@ class Search:
     def _continue(self, origins: Tensor, said: Tensor, log_probabilities: Tensor) -> None:
         """Let each row continue the row `origins` with the piece `said`."""
         was_finished = self.finished[origins]
-        piece_scores = torch.where(was_finished, 0.0, log_probabilities[origins, said])
+        piece_scores = log_probabilities.masked_fill(was_finished, 0.0)
         self.last = self.said[said]
         self.pieces = torch.cat([self.pieces[origins], self.last[:, None]], 1)
         self.piece_scores = torch.cat([self.piece_scores[origins], piece_scores[:, None]], 1)
@@ -175,20 +198,30 @@ class Search:
             self.state.reorder(origins)
 
     def collect_finished(self) -> None:
-        """Take the sentences all of whose hypotheses are finished out of the batch."""
+        """Take the sentences whose best hypotheses are certain out of the batch."""
         beams = self.settings.beam_size
-        done = self.finished.view(-1, beams).all(1)
+        scores = (self.totals / self._penalty(self.lengths)).masked_fill(~self.finished, -math.inf)
+        scores, order = scores.view(-1, beams).sort(dim=1, descending=True)
+        done = scores[:, self.n_best - 1] >= self._reachable()
         if not done.any():
             return
-        scores, order = (self.totals / self._penalty(self.lengths)).view(-1, beams).sort(dim=1, descending=True)
-        self.note_margins((scores[:, :-1] - scores[:, 1:]).masked_fill(~done[:, None], math.inf))
+        compared = min(self.n_best, beams - 1)
+        margins = scores[:, :compared] - scores[:, 1 : compared + 1]
+        self.note_margins(margins.masked_fill(~done[:, None], math.inf))
         for group in done.nonzero().flatten().tolist():
             sentence = int(self.active[group])
             rows = (order[group][scores[group] > -math.inf] + group * beams).tolist()
-            self.results[sentence] = [self._hypothesis(row) for row in rows]
+            self.results[sentence] = [self._hypothesis(row) for row in rows[: self.n_best]]
             if self.is_close[group]:
                 self.close_calls.append(sentence)
         self._keep((~done).nonzero().flatten())
+
+    def _reachable(self) -> Tensor:
+        """(sentences,): the best score that an unfinished hypothesis could end with, −∞ if there is none."""
+        beams = self.settings.beam_size
+        longest = self._penalty(self.limits.repeat_interleave(beams) + 1)
+        reachable = self.totals / torch.maximum(longest, self._penalty(self.lengths + 1))
+        return reachable.masked_fill(self.finished, -math.inf).view(-1, beams).amax(1)
 
     def _keep(self, groups: Tensor) -> None:
         """Go on with these sentences only."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from qknorm.decoding.beam import BeamSettings, Hypothesis, Search, searched
+from qknorm.decoding.beam import LEAST, BeamSettings, Hypothesis, Search, searched
 from qknorm.models.translator import TranslatorModel
 
 
@@ -66,8 +66,9 @@ class _Sampling(Search):
         super().__init__(model, sources, settings, pair)
         self.generators, self.sampling = generators, sampling
 
-    def choose(self, log_probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One uniform number per sentence, looked up in the sum of probabilities in the order of the vocabulary."""
+        log_probabilities = self._allowed_of_all(logits.log_softmax(-1))
         tempered = self._likeliest(log_probabilities.double()) / self.sampling.temperature
         cumulative = tempered.softmax(-1).cumsum(-1)
         numbers = [self.generators[sentence].random() for sentence in self.active.tolist()]
@@ -75,7 +76,20 @@ class _Sampling(Search):
         # A temperature below 1 magnifies what rounding did to the probabilities.
         self.note_margins((cumulative - drawn).abs() * min(1.0, self.sampling.temperature))
         said = torch.searchsorted(cumulative, drawn, right=True).squeeze(1)
-        return torch.arange(len(said), device=self.device), said
+        rows = torch.arange(len(said), device=self.device)
+        return rows, said, log_probabilities[rows, said]
+
+    def _allowed_of_all(self, log_probabilities: Tensor) -> Tensor:
+        ending = log_probabilities[:, self.end].clone()
+        if self.must_not_end():
+            log_probabilities[:, self.end] = -math.inf
+        must_end = self.must_end()
+        if must_end is not None:
+            log_probabilities.masked_fill_(must_end[:, None], -math.inf)
+            log_probabilities[:, self.end] = torch.where(
+                must_end, ending.clamp_min(LEAST), log_probabilities[:, self.end]
+            )
+        return log_probabilities
 
     def _likeliest(self, log_probabilities: Tensor) -> Tensor:
         top_k = self.sampling.top_k

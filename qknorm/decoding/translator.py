@@ -61,6 +61,7 @@ class Translator:
 
     longest: source pieces of the longest sentence that the model was trained on; a longer line is split.
     sampling: draw translations at random instead of searching for the best; `settings` then give the lengths alone.
+    pair: the number of the language pair, where the model translates several.
     """
 
     def __init__(
@@ -70,14 +71,16 @@ class Translator:
         settings: BeamSettings | None = None,
         longest: int | None = None,
         sampling: SamplingSettings | None = None,
+        pair: int = 0,
     ) -> None:
-        self.model, self.subwords, self.longest = model, subwords, longest
+        self.model, self.subwords, self.longest, self.pair = model, subwords, longest, pair
         self.settings, self.sampling = settings or BeamSettings(), sampling
 
     @classmethod
-    def load(cls, folder: str | Path) -> Translator:
-        """The best checkpoint of a run folder."""
+    def load(cls, folder: str | Path, pair: str | None = None) -> Translator:
+        """The best checkpoint of a run folder; `pair`, such as "en-gl", if it translates several."""
         run = Run.open(Path(folder))
+        number = run.pair_number(pair)
         model = run.make_model()
         checkpoint = Checkpoints(run.folder / "checkpoints").best()
         if checkpoint is None:
@@ -86,7 +89,7 @@ class Translator:
         recipe = run.recipe.decoding
         settings = BeamSettings(recipe.beam_size, recipe.length_penalty, recipe.extra_length)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return cls(model.to(device).eval(), run.subwords, settings, run.longest_source)
+        return cls(model.to(device).eval(), run.subwords, settings, run.longest_source(number), pair=number)
 
     def with_settings(self, settings: BeamSettings, sampling: SamplingSettings | None = None) -> Translator:
         """The same model, searched in another way."""
@@ -135,7 +138,7 @@ class Translator:
 
     def explain_part(self, part: Part) -> Explanation:
         """The same for a part of a translation that was made before."""
-        maps = attention_maps(self.model, part.source, part.target.pieces)
+        maps = attention_maps(self.model, part.source, part.target.pieces, self.pair)
         return Explanation(self.spelled(part.source), self.spelled(part.target.pieces), part.target.piece_scores, maps)
 
     def spelled(self, pieces: Sequence[int]) -> list[str]:
@@ -166,7 +169,8 @@ class Translator:
         side_by_side = self.settings.beam_size if self.sampling is None else n_best
         for batch in _batches(rows, sources, _PIECES_PER_BATCH // side_by_side):
             if self.sampling is None:
-                results = beam_search(self.model, [sources[row] for row in batch], self.settings)
+                chosen = [sources[row] for row in batch]
+                results = beam_search(self.model, chosen, self.settings, self.pair, n_best)
             else:
                 wanted = [(row, number) for number in range(n_best) for row in batch]
                 drawn = sample(
@@ -175,6 +179,7 @@ class Translator:
                     [f"{keys[row]} {number}" for row, number in wanted],
                     self.settings,
                     self.sampling,
+                    self.pair,
                 )
                 results = [[one for (one,) in drawn[place :: len(batch)]] for place in range(len(batch))]
             for row, result in zip(batch, results, strict=True):
@@ -196,12 +201,13 @@ class Translator:
     @torch.inference_mode()
     def _piece_scores(self, source: Sequence[int], target: Sequence[int]) -> list[float]:
         """The log-probability of each piece of a given translation, EOS included."""
-        device, said = self.model.languages.device, self.model.said(0)
-        state = self.model.start(torch.tensor([[*source, EOS]], device=device), 0)
+        device, said = self.model.languages.device, self.model.said(self.pair)
+        state = self.model.start(torch.tensor([[*source, EOS]], device=device), self.pair)
         scores = []
         for last, wanted in zip([BOS, *target], [*target, EOS], strict=True):
             log_probabilities = torch.full((len(self.subwords),), -torch.inf, device=device)
-            log_probabilities[said] = self.model.step(torch.tensor([last], device=device), 0, state)[0]
+            logits = self.model.step(torch.tensor([last], device=device), self.pair, state)[0]
+            log_probabilities[said] = logits.log_softmax(-1)
             scores.append(float(log_probabilities[wanted]))
         return scores
 

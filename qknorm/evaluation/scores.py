@@ -22,6 +22,11 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenized: bool) 
     return float(bleu_metric(tokenized).corpus_score(list(hypotheses), [list(references)]).score)
 
 
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """chrF (character n-grams up to 6), sacrebleu's default. Spaces do not count, so tokenised text scores alike."""
+    return float(CHRF().corpus_score(list(hypotheses), [list(references)]).score)
+
+
 def scores(
     hypotheses: Sequence[str], references: Sequence[str], tokenized: bool, language: str = "en"
 ) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def compare(
     """Compare systems with the first of them on the same sentences. A system is a list of runs, one for each seed.
 
     bootstrap: paired bootstrap resampling (Koehn 2004) of the mean BLEU over seeds. Where there are several, the doubt
-    about their mean is added: a draw from Student's t, times the standard deviation over seeds, over √seeds.
+    about their mean is added: draws from Student's t, as in Welch's test of the seeds' scores.
     randomization: approximate randomisation (Riezler and Maxwell 2005). The outputs of two models are exchanged for
     single sentences; where there are several seeds, whole runs are exchanged between the systems.
     Intervals are always from the bootstrap. Everything is drawn from a fixed seed.
@@ -65,26 +65,24 @@ def compare(
             correct.tolist(), total.tolist(), int(hypothesis), int(reference), smooth_method=metric.smooth_method
         ).score
 
-    by_run = [np.array([score(run.sum(0)) for run in runs]) for runs in measured]
-    resampled = _bootstrap(measured, by_run, score, samples)
-
-    def p_value_of(place: int, difference: float, differences: Floats) -> float:
-        if method == "bootstrap":
-            return _share(np.abs(differences - difference) >= abs(difference))
-        if len(by_run[place]) == 1:
-            return _by_exchanged_sentences(measured[0][0], measured[place][0], score, trials)
-        return _by_exchanged_runs(by_run[0], by_run[place], trials)
-
+    scores = [np.array([score(run.sum(0)) for run in runs]) for runs in measured]
+    resampled = _bootstrap(measured, score, samples)
     rows = []
-    for place, (name, scores) in enumerate(zip(systems, by_run, strict=True)):
-        row = Comparison(name, float(scores.mean()), *_interval(resampled[:, place]), seeds=len(scores))
-        if len(scores) > 1:
-            row = replace(row, bleu_sd=float(scores.std(ddof=1)))
+    for place, (name, ours) in enumerate(zip(systems, scores, strict=True)):
+        low, high = _interval(_draws([resampled[place]], [ours]))
+        row = Comparison(name, float(ours.mean()), low, high, seeds=len(ours))
+        if len(ours) > 1:
+            row = replace(row, bleu_sd=float(ours.std(ddof=1)))
         if place:
-            difference = float(scores.mean() - by_run[0].mean())
-            differences = resampled[:, place] - resampled[:, 0]
-            low, high = _interval(differences)
-            p_value = p_value_of(place, difference, differences)
+            difference = float(ours.mean() - scores[0].mean())
+            draws = _draws([resampled[place], -resampled[0]], [ours, scores[0]])
+            low, high = _interval(draws)
+            if method == "bootstrap":
+                p_value = _share(np.abs(draws - difference) >= abs(difference))
+            elif len(ours) == 1:
+                p_value = _by_exchanged_sentences(measured[0][0], measured[place][0], score, trials)
+            else:
+                p_value = _by_exchanged_runs(scores[0], ours, trials)
             row = replace(row, p_value=p_value, difference=difference, difference_low=low, difference_high=high)
         rows.append(row)
     return rows
@@ -117,21 +115,43 @@ def _statistics(lines: Sequence[str], references: Sequence[str], metric: BLEU) -
     return np.array(rows, dtype=np.int64)
 
 
-def _bootstrap(
-    measured: Sequence[Counts], by_run: Sequence[Floats], score: Callable[[Counts], float], samples: int
-) -> Floats:
-    """(samples, systems): the mean BLEU of each system had there been other sentences, and other seeds."""
+def _bootstrap(measured: Sequence[Counts], score: Callable[[Counts], float], samples: int) -> list[Floats]:
+    """For each system (samples, seeds): the BLEU of its runs had there been other sentences, the same for all."""
     rng = np.random.default_rng(_SEED)
     sentences = measured[0].shape[1]
-    found = np.empty((samples, len(measured)))
-    for row in found:
+    found = [np.empty((samples, len(runs))) for runs in measured]
+    for sample in range(samples):
         times = np.bincount(rng.integers(sentences, size=sentences), minlength=sentences)
-        row[:] = [np.mean([score(times @ run) for run in runs]) for runs in measured]
-    for place, scores in enumerate(by_run):
-        if len(scores) > 1:
-            doubt = scores.std(ddof=1) / np.sqrt(len(scores))
-            found[:, place] += doubt * rng.standard_t(len(scores) - 1, size=samples)
+        for system, runs in zip(found, measured, strict=True):
+            system[sample] = [score(times @ run) for run in runs]
     return found
+
+
+def _draws(resampled: Sequence[Floats], scores: Sequence[Floats]) -> Floats:
+    """What the sum of the systems' means might have been, with other sentences and other seeds.
+
+    What single runs make of other sentences is part of how seeds vary. It must not count twice, so the bootstrap keeps
+    only as much of its spread as the runs of a system share.
+    """
+    rng = np.random.default_rng(_SEED)
+    total = np.sum([runs.mean(1) for runs in resampled], axis=0)
+    spread, unshared = total.var(), sum(map(_unshared, resampled))
+    shared = np.sqrt(max(0.0, 1 - unshared / spread)) if spread else 0.0
+    draws: Floats = total.mean() + shared * (total - total.mean())
+    seeds = [len(runs) for runs in scores]
+    doubts = [runs.var(ddof=1) / len(runs) if len(runs) > 1 else 0.0 for runs in scores]
+    if doubt := sum(doubts):
+        freedom = doubt**2 / sum(part**2 / (count - 1) for part, count in zip(doubts, seeds, strict=True))
+        draws = draws + np.sqrt(doubt) * rng.standard_t(freedom, size=len(draws))
+    return draws
+
+
+def _unshared(runs: Floats) -> float:
+    """The part of the variance of the mean of (samples, seeds) that comes from each run for itself."""
+    seeds = runs.shape[1]
+    if seeds == 1:
+        return 0.0
+    return float((runs - runs.mean(1, keepdims=True)).var(0).sum() / (seeds - 1) / seeds)
 
 
 def _by_exchanged_sentences(one: Counts, other: Counts, score: Callable[[Counts], float], trials: int) -> float:

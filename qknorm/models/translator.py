@@ -117,6 +117,8 @@ class DecodingState:
     """Per layer, those of the target so far: one row per sentence and beam."""
     vectors: Tensor
     """The embedding vectors, normalised once."""
+    output: tuple[Tensor, Tensor]
+    """Weight and bias of the output layer."""
 
     def reorder(self, beams: Tensor) -> None:
         """Let row i continue what row beams[i] was."""
@@ -187,14 +189,15 @@ class TranslatorModel(nn.Module):
         vectors, mask = self.embedding.vectors(), (source != PAD)[:, None, None, :]
         encoded = self.encode(source, mask, pair, vectors)
         memories = [layer.source_attention.key_values(encoded) for layer in self._decoder_layers()]
-        return DecodingState(memories, mask, [KeyValueCache() for _ in self.decoder], vectors)
+        caches = [KeyValueCache() for _ in self.decoder]
+        return DecodingState(memories, mask, caches, vectors, self._output(pair, vectors))
 
     def step(self, pieces: Tensor, pair: int, state: DecodingState) -> Tensor:
-        """Say one more piece after `pieces` (batch × beams,): log-probabilities over `said(pair)`."""
+        """Say one more piece after `pieces` (batch × beams,): logits over `said(pair)`."""
         x = self._input(pieces[:, None], self.pairs[pair][1], state.vectors, start=state.caches[0].length)
         for layer, memory, cache in zip(self.decoder, state.memories, state.caches, strict=True):
             x = layer(x, memory, state.memory_mask, cache)
-        return F.linear(self.decoder_norm(x)[:, 0], *self._output(pair, state.vectors)).log_softmax(-1)
+        return F.linear(self.decoder_norm(x)[:, 0], *state.output)
 
     def _decoder_layers(self) -> Iterator[DecoderLayer]:
         for layer in self.decoder:

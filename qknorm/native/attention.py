@@ -81,7 +81,7 @@ class _Attend(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         kernels = _kernels()
         assert kernels is not None
@@ -102,9 +102,9 @@ def _kernels() -> ctypes.CDLL | None:
     loaded = compiler.load("attention.cpp")
     if loaded is not None:
         pointer, real = ctypes.c_void_p, ctypes.c_float
-        ending = [pointer, pointer, pointer, real, real, ctypes.c_uint64, ctypes.c_int]
-        loaded.attention_forward.argtypes = [*[pointer] * 6, *ending]
-        loaded.attention_backward.argtypes = [*[pointer] * 9, *ending]
+        numbers = (real, real, ctypes.c_uint64, ctypes.c_int)
+        loaded.attention_forward.argtypes = (*[pointer] * 9, *numbers)
+        loaded.attention_backward.argtypes = (*[pointer] * 12, *numbers)
         loaded.attention_forward.restype = loaded.attention_backward.restype = None
     return loaded
 

@@ -71,7 +71,7 @@ class _Dropout(torch.autograd.Function):
         return _dropped(x, residual, p, seed)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         return _dropped(d_out, None, ctx.p, ctx.seed), d_out if ctx.needs_input_grad[1] else None, None, None
 
@@ -89,7 +89,7 @@ class _ReluDropout(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
         (out,) = ctx.saved_tensors
         d_out = d_out.contiguous()
@@ -130,7 +130,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return losses.mean()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:
         return *(gradient * d_loss for gradient in ctx.saved_tensors), None, None, None
 

@@ -1,31 +1,37 @@
 """Checkpoints: saved atomically, recognised when damaged, enough to go on exactly.
 
     checkpoints/step-000600/{model.safetensors, optimizer.safetensors, state.json}   last   best
+    checkpoints/average/{model.safetensors, state.json}   (of a recipe with training.average)
 
 `last` and `best` are small files that hold a folder's name. state.json is written last and holds the digests of the
-other two, so a checkpoint is whole if it and they agree.
+others, so a checkpoint is whole if it and they agree.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
+from qknorm.training import processes
 
-_TENSOR_FILES = ("model.safetensors", "optimizer.safetensors")
-_RANDOM_STATE = "random_state"
+_RANDOM_STATE = "random_state"  # of each process and device, such as random_state.0.cpu
+
+_HALF_WRITTEN = ".saving-"
 
 
 class Checkpoints:
@@ -35,22 +41,21 @@ class Checkpoints:
         self.folder = folder
 
     def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Path:
-        """Write a checkpoint and point `last` at it. The folder appears whole or not at all."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        target = self.folder / f"step-{step:06d}"
-        scratch = Path(tempfile.mkdtemp(dir=self.folder, prefix=".saving-"))
-        try:
+        """Write a checkpoint and point `last` at it. The folder appears whole or not at all.
+
+        To be called by all processes: each adds its random state, and the first writes.
+        """
+        target = self._folder_of(step)
+        random_states = processes.gathered(_random_state())
+        if processes.rank() > 0:
+            return target
+        with self._appearing(target) as scratch:
             _write_tensors(scratch / "model.safetensors", dict(model.state_dict()))
-            tensors = _optimizer_tensors(model, optimizer) | {_RANDOM_STATE: torch.get_rng_state()}
+            tensors = _optimizer_tensors(model, optimizer)
+            for rank, states in enumerate(random_states):
+                tensors |= {f"{_RANDOM_STATE}.{rank}.{device}": tensor for device, tensor in states.items()}
             _write_tensors(scratch / "optimizer.safetensors", tensors)
-            digests = {name: _digest(scratch / name) for name in _TENSOR_FILES}
-            with replacing(scratch / "state.json") as file:
-                file.write(json.dumps({"step": step, "digests": digests, **state}).encode())
-            shutil.rmtree(target, ignore_errors=True)
-            scratch.replace(target)
-        except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise
+            _write_state(scratch, {"step": step, **state})
         self._point("last", target)
         return target
 
@@ -68,7 +73,7 @@ class Checkpoints:
 
     def newest(self) -> Path | None:
         """The newest whole checkpoint; a damaged one is named in a warning and passed over."""
-        for folder in sorted(self.folder.glob("step-*"), reverse=True):
+        for folder in sorted(self.folder.glob("step-*"), key=lambda path: (len(path.name), path.name), reverse=True):
             if _is_whole(folder):
                 return folder
             warnings.warn(f"{folder} is damaged or incomplete; the checkpoint before it is used", stacklevel=2)
@@ -78,17 +83,48 @@ class Checkpoints:
         """Put everything back as it was at the time of saving; returns the state that was saved with it."""
         load_model(checkpoint, model)
         tensors = load_file(checkpoint / "optimizer.safetensors")
-        torch.set_rng_state(tensors.pop(_RANDOM_STATE))
+        random_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_RANDOM_STATE)}
+        _restore_random_state(checkpoint, random_states)
         _restore_optimizer(model, optimizer, tensors)
         state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
         return state
 
-    def remove_old(self, keep: int) -> None:
-        """Keep the newest `keep` checkpoints, and the best."""
-        best = self._pointed("best")
-        for folder in sorted(self.folder.glob("step-*"), reverse=True)[keep:]:
-            if folder != best:
+    def average(self, steps: Sequence[int]) -> Path:
+        """The mean of the weights of some checkpoints, as a checkpoint `average` that only serves to be used."""
+        folders = [folder for folder in map(self._folder_of, steps) if _is_whole(folder)]
+        total = {name: tensor.double() for name, tensor in load_file(folders[0] / "model.safetensors").items()}
+        for folder in folders[1:]:
+            for name, tensor in load_file(folder / "model.safetensors").items():
+                total[name] += tensor
+        with self._appearing(self.folder / "average") as scratch:
+            mean = {name: (tensor / len(folders)).float() for name, tensor in total.items()}
+            _write_tensors(scratch / "model.safetensors", mean)
+            _write_state(scratch, {"average_of": [folder.name for folder in folders]})
+        return self.folder / "average"
+
+    def remove_all_but(self, steps: Collection[int]) -> None:
+        """Keep the checkpoints of these steps, and the best; what a killed run left half-written goes too."""
+        kept = {*map(self._folder_of, steps), self._pointed("best")}
+        for folder in (*self.folder.glob("step-*"), *self.folder.glob(f"{_HALF_WRITTEN}*")):
+            if folder not in kept:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder_of(self, step: int) -> Path:
+        return self.folder / f"step-{step:06d}"
+
+    @contextlib.contextmanager
+    def _appearing(self, target: Path) -> Iterator[Path]:
+        """A folder to write to, which takes its name when it is complete."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=self.folder, prefix=_HALF_WRITTEN))
+        try:
+            yield scratch
+            scratch.chmod(0o755)
+            shutil.rmtree(target, ignore_errors=True)
+            scratch.replace(target)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
 
     def _point(self, name: str, checkpoint: Path) -> None:
         with replacing(self.folder / name) as file:
@@ -113,7 +149,7 @@ def load_model(checkpoint: Path, model: nn.Module) -> None:
 def _is_whole(checkpoint: Path) -> bool:
     try:
         digests = json.loads((checkpoint / "state.json").read_text())["digests"]
-        return all(_digest(checkpoint / name) == digests[name] for name in _TENSOR_FILES)
+        return "model.safetensors" in digests and all(_digest(checkpoint / name) == digests[name] for name in digests)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -124,9 +160,38 @@ def _digest(path: Path) -> str:
 
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise InputError(f"{path.name} of a checkpoint could not be written: {error}; is the disk full?") from None
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def _write_state(checkpoint: Path, state: dict[str, Any]) -> None:
+    """The last file of a checkpoint: it holds the digests of the others."""
+    digests = {path.name: _digest(path) for path in sorted(checkpoint.glob("*.safetensors"))}
+    with replacing(checkpoint / "state.json") as file:
+        file.write(json.dumps({"digests": digests, **state}).encode())
+
+
+def _random_state() -> dict[str, Tensor]:
+    """What this process draws its random numbers from, by kind of device."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _restore_random_state(checkpoint: Path, states: dict[str, Tensor]) -> None:
+    saved, now = sum(name.endswith(".cpu") for name in states), processes.count()
+    if saved != now:
+        command = processes.command_to_resume(checkpoint.parents[1], saved)
+        raise InputError(f"{checkpoint} was saved by {saved} processes, there are {now} now; use: {command}")
+    mine = f"{_RANDOM_STATE}.{processes.rank()}"
+    torch.set_rng_state(states[f"{mine}.cpu"])
+    if torch.cuda.is_available() and f"{mine}.cuda" in states:
+        torch.cuda.set_rng_state(states[f"{mine}.cuda"])
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

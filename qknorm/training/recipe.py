@@ -5,16 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from qknorm.data import corpora
 from qknorm.data.subwords import Scheme
 from qknorm.data.textfiles import open_bytes, replacing
 from qknorm.errors import InputError
 from qknorm.models.layers import NormKind, Placement
 from qknorm.training.schedules import Kind
+from qknorm.training.trainer import Precision
 
 
 class Part(BaseModel):
@@ -24,8 +26,8 @@ class Part(BaseModel):
 RecipeT = TypeVar("RecipeT", bound=Part)
 
 
-class DataRecipe(Part):
-    """Where the sentences are, and how they become pieces."""
+class PairRecipe(Part):
+    """Where the sentences of a language pair are."""
 
     corpus: str | None = None
     """A named corpus (`qknorm data list`), such as tatoeba-en-es:20k; or else source and target below."""
@@ -38,7 +40,33 @@ class DataRecipe(Part):
     test: tuple[str, str] | None = None
     """Source and target of the test set; split off likewise."""
     languages: tuple[str, str] = ("src", "tgt")
-    """Codes of the two languages, for detokenisation; a named corpus brings its own."""
+    """Codes of the two languages; a named corpus brings its own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _languages_of_corpus(cls, content: Any) -> Any:
+        if isinstance(content, dict) and content.get("corpus") and not content.get("languages"):
+            name = str(content["corpus"]).partition(":")[0]
+            for info in corpora.known():
+                if info.name == name and info.languages is not None:
+                    return {**content, "languages": info.languages}
+        return content
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if not self._has_origin():
+            raise ValueError("give either data.corpus, or both data.source and data.target")
+        return self
+
+    def _has_origin(self) -> bool:
+        return (self.corpus is None) != (self.source is None) and (self.source is None) == (self.target is None)
+
+
+class DataRecipe(PairRecipe):
+    """Where the sentences are, and how they become pieces."""
+
+    pairs: tuple[PairRecipe, ...] = ()
+    """Several language pairs for one model: a list of the keys above, in place of them, each with other languages."""
     scheme: Scheme = "raw"
     """`words` for text that is already tokenised, `raw` for text as people write it."""
     merges: int = Field(8000, ge=1)
@@ -46,10 +74,21 @@ class DataRecipe(Part):
     bpe_dropout: float = Field(0.0, ge=0, lt=1)
     """Each merge is skipped with this probability, drawn anew in every pass."""
 
+    @property
+    def all_pairs(self) -> tuple[PairRecipe, ...]:
+        """The one pair, or the several."""
+        return self.pairs or (self,)
+
     @model_validator(mode="after")
-    def _one_origin(self) -> DataRecipe:
-        if (self.corpus is None) == (self.source is None) or (self.source is None) != (self.target is None):
-            raise ValueError("give either data.corpus, or both data.source and data.target")
+    def _one_origin(self) -> Self:
+        if self.pairs and (self.corpus or self.source or self.target or self.dev or self.test):
+            raise ValueError("with data.pairs, the texts are given in each pair: corpus, or source and target")
+        if not self.pairs and not self._has_origin():
+            raise ValueError("give either data.corpus, or both data.source and data.target, or data.pairs")
+        names = ["-".join(pair.languages) for pair in self.all_pairs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two of data.pairs are {twice}; give each its languages, such as [en, gl]")
         return self
 
 
@@ -110,7 +149,7 @@ class TrainingRecipe(Part):
     budget: int = Field(4096, ge=16)
     """A batch has at most this many positions on its longer side."""
     accumulate: int = Field(1, ge=1)
-    """Batches per update (and process)."""
+    """Batches per update and process: 2 on one GPU learn what 1 on each of two does."""
     schedule: Kind = "warmup-flat"
     """`warmup-flat` (the paper's), `constant` (its baseline), `vaswani` or `cosine`."""
     peak: float | None = Field(None, gt=0)
@@ -133,6 +172,14 @@ class TrainingRecipe(Part):
     """Training ends when the decayed learning rate falls below this."""
     stop_after: int | None = Field(None, ge=1)
     """Training ends when so many validations in a row brought no better score."""
+    metric: Literal["bleu", "chrf"] = "bleu"
+    """The dev score by which the best checkpoint is chosen, the learning rate decayed and training ended."""
+    average: int = Field(1, ge=1)
+    """What is tested: 1 the best checkpoint, N > 1 the mean of the weights after the last N validations."""
+    precision: Precision = "float32"
+    """`bf16` and `fp16` compute in half precision where that is safe; fp16 needs a GPU."""
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
 
 
 class DecodingRecipe(Part):
@@ -245,6 +292,9 @@ def _apply(override: str, content: dict[str, Any], keys: dict[str, set[str]]) ->
         owners = [part for part, own in keys.items() if leaf in own]
         if len(owners) > 1:
             raise InputError(f"{leaf} is a key of {' and '.join(owners)}; write {owners[0]}.{leaf}={text}")
+        if not owners:
+            (nearest,) = difflib.get_close_matches(leaf, sorted(set().union(*keys.values())), n=1, cutoff=0)
+            raise InputError(f"there is no key {leaf}; the nearest is {nearest}")
         parts = [owner for owner in owners if owner]
     place = content
     for part in parts:
@@ -267,7 +317,8 @@ def _first_problem(error: ValidationError, keys: dict[str, set[str]]) -> str:
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         *parts, leaf = first["loc"]
-        siblings = keys.get(".".join(map(str, parts)), set())
+        in_pair = parts[:2] == ["data", "pairs"]
+        siblings = set(PairRecipe.model_fields) if in_pair else keys.get(".".join(map(str, parts)), set())
         (nearest,) = difflib.get_close_matches(str(leaf), sorted(siblings), n=1, cutoff=0) or ("",)
         return f"there is no key {where}; the nearest is {'.'.join((*map(str, parts), nearest))}"
     message = first["msg"].removeprefix("Value error, ")

@@ -1,13 +1,13 @@
 """The run folder: everything another command needs, movable to another machine.
 
 runs/NAME/  recipe.yaml  corpus.json  dropped.tsv  tokenizer.json  pairs.json  metrics.jsonl
-            checkpoints/  test/{source.txt, references.txt, hypotheses.txt, scores.json}
+            checkpoints/  test/{source.txt, references.txt, hypotheses.txt, scores.json}, by pair if there are several
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -20,13 +20,31 @@ from qknorm.training.recipe import ModelRecipe, Recipe, load_recipe
 
 
 @dataclass(frozen=True)
+class PairParts:
+    """One language pair of a model."""
+
+    source: str
+    """The code of the language."""
+    target: str
+    target_pieces: list[int]
+    """The numbers of the pieces that the target language uses."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.target}"
+
+
+@dataclass(frozen=True)
 class ModelParts:
     """What a model is made of besides its weights: in pairs.json."""
 
-    target_pieces: list[int]
-    """The numbers of the pieces that the target language uses."""
     scale_init: float | None
     """Where g started."""
+    pairs: list[PairParts]
+
+    def languages(self) -> list[str]:
+        """The codes in the order of their vectors."""
+        return list(dict.fromkeys(code for pair in self.pairs for code in (pair.source, pair.target)))
 
 
 class Run:
@@ -50,33 +68,55 @@ class Run:
     def subwords(self) -> Subwords:
         return Subwords.load(self.folder / "tokenizer.json")
 
-    @property
-    def longest_source(self) -> int | None:
+    def longest_source(self, pair: int) -> int | None:
         """Pieces of the longest source sentence in training; None in a run of an earlier version."""
         try:
             about = json.loads((self.folder / "corpus.json").read_text(encoding="utf-8"))
-            longest: int | None = about["pairs"][0].get("longest_source")
+            longest: int | None = about["pairs"][pair].get("longest_source")
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(f"{self.folder / 'corpus.json'} cannot be used: {error!r}") from None
         return longest
 
+    @property
+    def parts(self) -> ModelParts:
+        try:
+            content = json.loads((self.folder / "pairs.json").read_text())
+            return ModelParts(content["scale_init"], [PairParts(**pair) for pair in content["pairs"]])
+        except FileNotFoundError:
+            raise InputError(f"{self.folder} is no run folder: there is no pairs.json in it") from None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{self.folder / 'pairs.json'} cannot be used: {error!r}") from None
+
     def save_parts(self, parts: ModelParts) -> None:
         with replacing(self.folder / "pairs.json") as file:
-            file.write(json.dumps(parts.__dict__).encode())
+            file.write(json.dumps(asdict(parts)).encode())
+
+    def pair_number(self, name: str | None) -> int:
+        """The number of a pair such as en-gl; None for that of a run with one pair."""
+        names = [pair.name for pair in self.parts.pairs]
+        if name in names:
+            return names.index(name)
+        if name is None and len(names) == 1:
+            return 0
+        asked = "translates several language pairs" if name is None else f"does not translate {name}"
+        raise InputError(f"{self.folder} {asked}; choose one with --pair (pair=): {', '.join(names)}")
 
     def make_model(self) -> TranslatorModel:
         """The model of this run with fresh weights."""
-        try:
-            parts = ModelParts(**json.loads((self.folder / "pairs.json").read_text()))
-        except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"{self.folder / 'pairs.json'} cannot be used: {error}") from None
-        used = torch.zeros(len(self.subwords), dtype=torch.bool)
-        if parts.target_pieces and max(parts.target_pieces) >= len(used):
+        parts, recipe = self.parts, self.recipe
+        numbers = {code: number for number, code in enumerate(parts.languages())}
+        pairs = [
+            LanguagePair(numbers[pair.source], numbers[pair.target], self._mask(pair.target_pieces))
+            for pair in parts.pairs
+        ]
+        return TranslatorModel(_config(recipe.model, parts.scale_init, recipe.training.label_smoothing), pairs)
+
+    def _mask(self, target_pieces: list[int]) -> torch.Tensor:
+        mask = torch.zeros(len(self.subwords), dtype=torch.bool)
+        if max(target_pieces) >= len(mask):
             raise InputError(f"{self.folder / 'tokenizer.json'} is the vocabulary of another run")
-        used[parts.target_pieces] = True
-        recipe = self.recipe
-        config = _config(recipe.model, parts.scale_init, recipe.training.label_smoothing)
-        return TranslatorModel(config, [LanguagePair(0, 1, used)])
+        mask[target_pieces] = True
+        return mask
 
 
 def _config(model: ModelRecipe, scale_init: float | None, label_smoothing: float) -> TranslatorConfig:

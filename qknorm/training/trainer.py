@@ -1,31 +1,46 @@
-"""One training loop for every task.
+"""One training loop for every task, in one process or in several.
 
 After an interruption the loop goes on from the last checkpoint as if nothing had happened: the checkpoint holds the
 weights, the optimiser's memory, the random state, the position in the data and the history of scores.
+
+Several processes, started by torchrun, learn what one with `accumulate` times their number learns: every token of an
+update weighs the same. DistributedDataParallel sends gradients while the rest is still being computed, and takes their
+mean over the processes, however many tokens each had. So each process goes backwards from the sum over its tokens, and
+the mean over processes is turned into one over tokens once their number is known.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from rich.console import Console
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from qknorm.attention.module import parameter_groups
-from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
+from qknorm.training import processes
 from qknorm.training.checkpoint import Checkpoints
+from qknorm.training.interruption import Interruption
+from qknorm.training.report import Report, Status, summary_writer
 from qknorm.training.schedules import Schedule, ValidationDecay
 
+Precision = Literal["float32", "bf16", "fp16"]
+
 _CHECKPOINTS_KEPT = 2
-_SECONDS_BETWEEN_LINES = 20.0
+_DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# What losses in fp16 are multiplied by at first. They are sums over tokens here, so it is less than torch's 65,536.
+_FIRST_LOSS_SCALE = 64.0
+# Processes draw different random numbers: their seeds lie this far apart.
+_SEEDS_APART = 1000
 
 
 class Batches(Protocol):
@@ -39,7 +54,10 @@ class Batches(Protocol):
 
 
 class Task(Protocol):
-    """What is trained: a model, its data, and how well it does."""
+    """What is trained: a model, its data, and how well it does. Nothing in it needs to know of other processes.
+
+    Several processes call `loss` side by side, each with batches of its own; `validate` is called in the first alone.
+    """
 
     @property
     def model(self) -> nn.Module: ...
@@ -52,8 +70,8 @@ class Task(Protocol):
         ...
 
     def validate(self) -> dict[str, Any]:
-        """Measures on held-out data. The first is the score by which the best checkpoint is chosen: more is better,
-        less of one whose name ends in "loss"."""
+        """Measures on held-out data, for metrics.jsonl; numbers are shown too. The first is the score by which the best
+        checkpoint is chosen: more is better, less if its name ends in "loss"."""
         ...
 
 
@@ -70,11 +88,26 @@ class Limits:
     clip: float
     validation_decay: bool = True
     """Whether a fall of the score lowers the learning rate."""
+    precision: Precision = "float32"
+    average: int = 1
+    """At the end the best checkpoint is replaced by the mean of so many, those of the last validations."""
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        if self.precision == "fp16" and processes.device().type == "cpu":
+            raise InputError("training.precision=fp16 needs a GPU; on a CPU choose bf16 or float32")
+        if self.tensorboard:
+            summary_writer()
+
+    @property
+    def most_updates(self) -> int:
+        """There are never more updates than this."""
+        return min(self.max_updates or sys.maxsize, self.max_validations * self.validate_every)
 
 
 @dataclass
 class Progress:
-    """Where a run stands. Saved with every checkpoint."""
+    """Where a run stands. Saved with every checkpoint, and the same in all processes but for the seconds."""
 
     step: int = 0
     validated: int = 0
@@ -82,10 +115,13 @@ class Progress:
     seconds: float = 0.0
     scores: list[float] = field(default_factory=list)
     decay: float = 1.0
+    loss_since_validation: float = 0.0
+    """The sum of the updates' losses."""
+    updates_since_validation: int = 0
 
 
 class Trainer:
-    """Runs a task until one of its limits is reached."""
+    """Runs a task until one of its limits is reached. Without an optimiser of its own it uses Adam."""
 
     def __init__(
         self,
@@ -96,85 +132,147 @@ class Trainer:
         console: Console,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        self.task, self.schedule, self.limits, self.folder, self.console = task, schedule, limits, folder, console
-        self.optimizer = optimizer or torch.optim.Adam(parameter_groups(task.model, 0.0), lr=0.0)
+        self.task, self.schedule, self.limits = task, schedule, limits
+        self.optimizer = optimizer or torch.optim.Adam(parameter_groups(task.model, 0.0), lr=0.0, fused=True)
         self.checkpoints = Checkpoints(folder / "checkpoints")
         self.progress = Progress()
+        self.clock = _Clock(self.progress)
+        self.interruption = Interruption()
+        is_first = processes.rank() == 0
+        self.report = Report(folder, console, limits.tensorboard and is_first)
+        self.device = next(task.model.parameters()).device
+        self.scaler = torch.amp.GradScaler(
+            self.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=limits.precision == "fp16"
+        )
+        self.loss: nn.Module = _Loss(task)
+        if processes.count() > 1:
+            self.loss = DistributedDataParallel(self.loss)
+        if not is_first:
+            torch.manual_seed(torch.initial_seed() + _SEEDS_APART * processes.rank())
 
     def resume(self) -> bool:
         """Go back to the newest whole checkpoint, if there is one."""
-        newest = self.checkpoints.newest()
+        newest = processes.from_first(self.checkpoints.newest)
         if newest is None:
             return False
         state = self.checkpoints.restore(newest, self.task.model, self.optimizer)
         self.progress = Progress(**state["progress"])
         self.task.batches.load_state_dict(state["batches"])
-        self._forget_metrics_after(self.progress.step)
-        if self.progress.validated == self.progress.step and self._is_best():
-            self.checkpoints.mark_best(newest)  # it may have been killed just before
+        self.scaler.load_state_dict(state["scaler"])
+        if processes.rank() == 0:
+            self.report.forget_after(self.progress.step)
+            if self.progress.validated == self.progress.step and self._is_best():
+                self.checkpoints.mark_best(newest)  # it may have been killed just before
         return True
 
     def train(self) -> Progress:
         """Train to the end. Ctrl-C saves and passes on."""
         stream = iter(self.task.batches)
-        started = time.monotonic() - self.progress.seconds
-        meter = _Meter()
-        try:
-            while not self._has_ended():
-                if self._is_validation_due():
-                    self._validate(meter)
-                    meter = _Meter()
-                else:
-                    self._update(stream, meter)
-                    if meter.is_due():
-                        self._say(meter.line(self.progress, self._rate()))
-                self.progress.seconds = time.monotonic() - started
-        except KeyboardInterrupt:
-            self._save()
-            raise
+        self.clock = _Clock(self.progress)
+        with self.report, self.interruption:
+            try:
+                while not self._has_ended():
+                    if self._is_validation_due():
+                        self._validate()
+                    else:
+                        self.update(stream)
+            except KeyboardInterrupt:
+                self._save()
+                raise
+        if self.limits.average > 1 and processes.rank() == 0:
+            self.checkpoints.mark_best(self.checkpoints.average(self._steps_kept(self.limits.average)))
         return self.progress
 
-    def _update(self, stream: Iterator[Any], meter: _Meter) -> None:
-        """One step of the optimiser over `accumulate` batches, each token weighing the same."""
+    def update(self, stream: Iterator[Any]) -> None:
+        """One step of the optimiser over `accumulate` batches of each process, each token weighing the same."""
         self.task.model.train()
-        batches = [next(stream) for _ in range(self.limits.accumulate)]
-        losses = [self.task.loss(batch) for batch in batches]
-        tokens = sum(count for _, count in losses)
-        loss = torch.stack([mean * (count / tokens) for mean, count in losses]).sum()
-        if not math.isfinite(loss.item()):
+        self.optimizer.zero_grad()
+        tokens, total = 0, torch.zeros((), dtype=torch.float64, device=self.device)
+        for left in reversed(range(self.limits.accumulate)):
+            with self._apart() if left else contextlib.nullcontext():
+                mean, count = self._loss(next(stream))
+                torch.autograd.backward(self.scaler.scale(mean * count))
+            tokens += count
+            total += mean.detach() * count
+        total_loss, total_tokens, interruptions = processes.summed(total, tokens, self.interruption.wanted)
+        self._step(total_loss / total_tokens, processes.count() / total_tokens)
+        self.clock.tick(int(total_tokens))
+        self.report.updated(self._status())
+        if interruptions:
+            raise KeyboardInterrupt
+
+    def _loss(self, batch: Any) -> tuple[Tensor, int]:
+        precision = self.limits.precision
+        with torch.autocast(self.device.type, _DTYPES[precision], enabled=precision != "float32"):
+            loss: tuple[Tensor, int] = self.loss(batch)
+        return loss
+
+    def _apart(self) -> contextlib.AbstractContextManager[None]:
+        """Within it gradients stay in their process: they are sent once per update."""
+        return self.loss.no_sync() if isinstance(self.loss, DistributedDataParallel) else contextlib.nullcontext()
+
+    def _step(self, loss: float, factor: float) -> None:
+        """Turn the gradients, once multiplied by `factor`, into a change of the weights."""
+        self.scaler.unscale_(self.optimizer)
+        parameters = [parameter for parameter in self.task.model.parameters() if parameter.grad is not None]
+        torch._foreach_mul_([parameter.grad for parameter in parameters if parameter.grad is not None], factor)
+        norm = nn.utils.clip_grad_norm_(parameters, self.limits.clip).item()
+        # In fp16 gradients overflow now and then; the scaler leaves such an update out and lowers its factor.
+        if not math.isfinite(loss) or not (math.isfinite(norm) or self.scaler.is_enabled()):
+            what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
             raise InputError(
-                f"the loss is {loss.item()} at update {self.progress.step + 1}; the last good checkpoint is kept in "
+                f"{what} at update {self.progress.step + 1}; the last good checkpoint is kept in "
                 f"{self.checkpoints.folder}: try a lower training.peak or a longer training.warmup"
             )
-        self.optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.task.model.parameters(), self.limits.clip)
         self.progress.step += 1
+        self.progress.loss_since_validation += loss
+        self.progress.updates_since_validation += 1
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate()
-        self.optimizer.step()
-        meter.add(loss.item(), tokens)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
 
     def _rate(self) -> float:
         return self.schedule.rate(self.progress.step) * self.progress.decay
 
-    def _validate(self, meter: _Meter) -> None:
+    def _validate(self) -> None:
         self.task.model.eval()
-        measures = self.task.validate()
+
+        def validate() -> dict[str, Any]:
+            with self.interruption.at_once():
+                return self.task.validate()
+
+        measures = processes.from_first(validate)
         name, score = next(iter(measures.items()))
-        self.progress.scores.append(-score if name.endswith("loss") else score)
-        self.progress.validated = self.progress.step
+        progress = self.progress
+        progress.scores.append(-score if name.endswith("loss") else score)
+        progress.validated = progress.step
         if self.limits.validation_decay:
-            decay = ValidationDecay(self.progress.decay)
-            decay.update(self.progress.scores, warmed_up=self.progress.step >= self.schedule.warmup)
-            self.progress.decay = decay.factor
-        self._write_metrics(meter, measures)
+            decay = ValidationDecay(progress.decay)
+            decay.update(progress.scores, warmed_up=progress.step >= self.schedule.warmup)
+            progress.decay = decay.factor
+        self.clock.tick(0)
+        if processes.rank() == 0:
+            self.report.validated(self._status(), measures, self.task.model)
+        progress.loss_since_validation, progress.updates_since_validation = 0.0, 0
+        self.clock.restart()
         checkpoint = self._save()
-        if self._is_best():
-            self.checkpoints.mark_best(checkpoint)
-        self.checkpoints.remove_old(_CHECKPOINTS_KEPT)
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in measures.items() if isinstance(value, float))
-        self._say(f"{meter.line(self.progress, self._rate())}, {shown}")
+        if processes.rank() == 0:
+            if self._is_best():
+                self.checkpoints.mark_best(checkpoint)
+            self.checkpoints.remove_all_but(self._steps_kept(max(_CHECKPOINTS_KEPT, self.limits.average)))
+
+    def _status(self) -> Status:
+        progress, most = self.progress, self.limits.most_updates
+        return Status(
+            progress.step,
+            most,
+            progress.seconds,
+            self.clock.tokens_per_second(),
+            progress.loss_since_validation / max(progress.updates_since_validation, 1),
+            self._rate(),
+            (most - progress.step) * self.clock.seconds_per_update(),
+        )
 
     def _is_best(self) -> bool:
         scores = self.progress.scores
@@ -196,73 +294,52 @@ class Trainer:
             return max(scores[-limits.stop_after :]) <= max(scores[: -limits.stop_after])
         return self.schedule.peak * progress.decay < limits.min_rate
 
+    def _steps_kept(self, number: int) -> list[int]:
+        """The steps of the newest validations, this one among them."""
+        step, every = self.progress.step, self.limits.validate_every
+        return [step, *range((step - 1) // every * every, 0, -every)][:number]
+
     def _save(self) -> Path:
-        state = {"progress": asdict(self.progress), "batches": self.task.batches.state_dict()}
+        state = {
+            "progress": asdict(self.progress),
+            "batches": self.task.batches.state_dict(),
+            "scaler": self.scaler.state_dict(),
+        }
         return self.checkpoints.save(self.progress.step, self.task.model, self.optimizer, state)
 
-    def _write_metrics(self, meter: _Meter, measures: dict[str, Any]) -> None:
-        line = {
-            "step": self.progress.step,
-            "seconds": round(self.progress.seconds, 2),
-            "tokens_per_second": round(meter.tokens_per_second(), 1),
-            "train_loss": meter.mean_loss(),
-            "lr": self._rate(),
-            "scales": {
-                name.removesuffix(".q_norm.scale"): parameter.tolist()
-                for name, parameter in self.task.model.named_parameters()
-                if name.endswith("q_norm.scale")
-            },
-            **measures,
-        }
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
 
-    def _forget_metrics_after(self, step: int) -> None:
-        """Drop lines that a killed run wrote after its last checkpoint, a half-written one among them."""
-        path = self.folder / "metrics.jsonl"
-        if not path.exists():
-            return
-        kept = []
-        for line in read_lines(path):
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line)
-            except (ValueError, KeyError, TypeError):
-                continue
-        with replacing(path) as file:
-            file.writelines(line.encode() + b"\n" for line in kept)
+class _Loss(nn.Module):
+    """The task's loss as a module: DistributedDataParallel acts on the forward pass of the module that it wraps."""
 
-    def _say(self, line: str) -> None:
-        self.console.print(line, highlight=False, soft_wrap=True)
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.model, self._task = task.model, task
+
+    def forward(self, batch: Any) -> tuple[Tensor, int]:
+        return self._task.loss(batch)
 
 
-class _Meter:
-    """Speed and loss since the last validation."""
+class _Clock:
+    """Speed since the last validation, and over the whole of this session."""
 
-    def __init__(self) -> None:
-        self.began = self.last_line = time.monotonic()
-        self.losses: list[float] = []
-        self.tokens = 0
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._first_step = progress, progress.step
+        self._session_began = time.monotonic()
+        self._seconds_before = progress.seconds
+        self.restart()
 
-    def add(self, loss: float, tokens: int) -> None:
-        self.losses.append(loss)
-        self.tokens += tokens
+    def restart(self) -> None:
+        """Measure speed anew from here."""
+        self._began, self._tokens = time.monotonic(), 0
 
-    def mean_loss(self) -> float:
-        return sum(self.losses) / max(len(self.losses), 1)
+    def tick(self, tokens: int) -> None:
+        """Some more tokens were learned."""
+        self._tokens += tokens
+        self._progress.seconds = self._seconds_before + time.monotonic() - self._session_began
 
     def tokens_per_second(self) -> float:
-        return self.tokens / max(time.monotonic() - self.began, 1e-9)
+        return self._tokens / max(time.monotonic() - self._began, 1e-9)
 
-    def is_due(self) -> bool:
-        if time.monotonic() - self.last_line < _SECONDS_BETWEEN_LINES:
-            return False
-        self.last_line = time.monotonic()
-        return True
-
-    def line(self, progress: Progress, rate: float) -> str:
-        minutes = progress.seconds / 60
-        return (
-            f"{minutes:6.1f} min, update {progress.step:,}: loss {self.mean_loss():.3f}, lr {rate:.2e}, "
-            f"{self.tokens_per_second():,.0f} tokens/s"
-        )
+    def seconds_per_update(self) -> float:
+        session = self._progress.seconds - self._seconds_before
+        return session / max(self._progress.step - self._first_step, 1)

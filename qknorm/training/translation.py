@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,14 +19,16 @@ from qknorm.data.batches import Batch, BatchSampler, DropoutPairs, PairData
 from qknorm.data.cleaning import Rules
 from qknorm.data.importers import Pair, read_aligned
 from qknorm.data.prepared import PairFiles, Prepared, prepare
+from qknorm.data.subwords import PAD
 from qknorm.data.textfiles import replacing, write_lines
 from qknorm.decoding.beam import BeamSettings
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
-from qknorm.evaluation.scores import bleu, scores
+from qknorm.evaluation.scores import bleu, chrf, scores
 from qknorm.models.translator import TranslatorModel
-from qknorm.training.recipe import DataRecipe, Recipe, save_recipe
-from qknorm.training.run import ModelParts, Run
+from qknorm.training import processes
+from qknorm.training.recipe import PairRecipe, Recipe, save_recipe
+from qknorm.training.run import ModelParts, PairParts, Run
 from qknorm.training.schedules import Schedule, peak_of_paper
 from qknorm.training.trainer import Limits, Trainer
 
@@ -33,54 +37,87 @@ _EXAMPLES = 3
 _BASELINE_RATE = 3e-4
 
 
+_Files = tuple[Path, Path]
+
+
 @dataclass(frozen=True)
 class Sets:
-    """The held-out sentences of a run, and where the training text lies."""
+    """The sentences of a language pair: where the training text lies, and what is held out of it."""
 
+    languages: tuple[str, str]
     train: PairFiles
     dev: list[Pair]
     test: list[Pair]
+
+    @property
+    def name(self) -> str:
+        return "-".join(self.languages)
 
 
 class TranslationTask:
     """What the trainer needs to know about translation."""
 
-    def __init__(self, recipe: Recipe, model: TranslatorModel, prepared: Prepared, dev: list[Pair], console: Console):
-        self.model, self.recipe, self.dev, self.console = model, recipe, dev, console
-        (pair,) = prepared.pairs
-        dropout, seed = recipe.data.bpe_dropout, recipe.training.seed
-        data: PairData = pair.encoded
-        if dropout:
-            data = DropoutPairs(prepared.subwords, pair.sources, pair.targets, dropout, seed)
-        self.batches = BatchSampler([data], recipe.training.budget, seed)
-        settings = BeamSettings(
-            recipe.decoding.validation_beam_size, recipe.decoding.length_penalty, recipe.decoding.extra_length
-        )
-        self.translator = Translator(model, prepared.subwords, settings)
+    def __init__(
+        self, recipe: Recipe, model: TranslatorModel, prepared: Prepared, sets: Sequence[Sets], console: Console
+    ) -> None:
+        self.model, self.recipe, self.sets, self.console = model, recipe, sets, console
+        training, decoding = recipe.training, recipe.decoding
+        data: list[PairData] = [pair.encoded for pair in prepared.pairs]
+        if recipe.data.bpe_dropout:
+            data = [
+                DropoutPairs(prepared.subwords, pair.sources, pair.targets, recipe.data.bpe_dropout, training.seed)
+                for pair in prepared.pairs
+            ]
+        self.batches = BatchSampler(data, training.budget, training.seed, processes.rank(), processes.count())
+        settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
+        self.translators = [Translator(model, prepared.subwords, settings, pair=pair) for pair in range(len(sets))]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         dropped = batch.to(self.model.languages.device).with_word_dropout(self.recipe.training.word_dropout)
         return self.model(dropped), batch.target_tokens
 
     def validate(self) -> dict[str, float]:
-        sources, references = [pair.source for pair in self.dev], [pair.target for pair in self.dev]
-        translations = self.translator.translate(sources)
-        for source, translation, reference in list(zip(sources, translations, references, strict=True))[:_EXAMPLES]:
-            self.console.print(f"  {source}\n  → {translation}\n  = {reference}", highlight=False, markup=False)
-        score = bleu(translations, references, tokenized=self.recipe.data.scheme == "words")
-        return {"dev_bleu": score, "dev_loss": self._dev_loss()}
+        """The mean of the pairs' scores; with several, each pair's too."""
+        translations = [
+            translator.translate([pair.source for pair in sets.dev])
+            for translator, sets in zip(self.translators, self.sets, strict=True)
+        ]
+        self._show_examples(translations)
+        tokenized, chosen = self.recipe.data.scheme == "words", self.recipe.training.metric
+        means: dict[str, float] = {}
+        by_pair: dict[str, float] = {}
+        for name, score in (("bleu", partial(bleu, tokenized=tokenized)), ("chrf", chrf)):
+            scores = [
+                score(lines, [pair.target for pair in sets.dev])
+                for lines, sets in zip(translations, self.sets, strict=True)
+            ]
+            means[f"dev_{name}"] = sum(scores) / len(scores)
+            if len(self.sets) > 1:
+                by_pair |= {f"dev_{name} {sets.name}": value for sets, value in zip(self.sets, scores, strict=True)}
+        return {f"dev_{chosen}": means[f"dev_{chosen}"], **means, "dev_loss": self._dev_loss(), **by_pair}
+
+    def _show_examples(self, translations: list[list[str]]) -> None:
+        """A few sentences, from each pair in turn."""
+        for example in range(_EXAMPLES):
+            row, pair = divmod(example, len(self.sets))
+            if row < len(self.sets[pair].dev):
+                source, reference = self.sets[pair].dev[row]
+                shown = f"  {source}\n  → {translations[pair][row]}\n  = {reference}"
+                self.console.print(shown, highlight=False, markup=False, soft_wrap=True)
 
     @torch.no_grad()
     def _dev_loss(self) -> float:
-        subwords, total, tokens = self.translator.subwords, 0.0, 0
-        for start in range(0, len(self.dev), 64):
-            part = self.dev[start : start + 64]
-            encoded = [subwords.encode([pair[side] for pair in part]) for side in (0, 1)]
-            batch = Batch.of(encoded[0], encoded[1]).to(self.model.languages.device)
-            known = (batch.target_out == 0) | torch.isin(batch.target_out, self.model.said(0))
-            batch = Batch(batch.source, batch.target_in, torch.where(known, batch.target_out, 0))
-            total += float(self.model(batch)) * batch.target_tokens
-            tokens += batch.target_tokens
+        """Per token, over all pairs. Pieces that the model cannot say are left out."""
+        subwords, total, tokens = self.translators[0].subwords, 0.0, 0
+        for pair, sets in enumerate(self.sets):
+            for start in range(0, len(sets.dev), 64):
+                part = sets.dev[start : start + 64]
+                encoded = [subwords.encode([sentences[side] for sentences in part]) for side in (0, 1)]
+                batch = Batch.of(encoded[0], encoded[1], pair).to(self.model.languages.device)
+                known = (batch.target_out == PAD) | torch.isin(batch.target_out, self.model.said(pair))
+                batch = replace(batch, target_out=torch.where(known, batch.target_out, PAD))
+                total += float(self.model(batch)) * batch.target_tokens
+                tokens += batch.target_tokens
         return total / tokens
 
 
@@ -88,88 +125,130 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
     """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set."""
     run = Run(folder)
     if resume:
-        recipe = Run.open(folder).recipe
-    elif (folder / "recipe.yaml").exists():
-        raise InputError(f"{folder} holds a run already; go on with --resume, or choose another name=NAME")
+        _refuse_changes(Run.open(folder).recipe, recipe, folder)
+    limits = _limits(recipe)
     torch.manual_seed(recipe.training.seed)
-    sets = _sets(recipe.data, folder)
-    prepared = prepare([sets.train], recipe.data.merges, recipe.data.scheme, Rules(), corpora.cache_folder())
-    if not resume:
-        _start(run, recipe, prepared)
-    model = run.make_model().to("cuda" if torch.cuda.is_available() else "cpu")
+    sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
+    model = run.make_model().to(processes.device())
     _introduce(model, prepared, console)
-    task = TranslationTask(recipe, model, prepared, sets.dev, console)
-    trainer = Trainer(task, _schedule(recipe), _limits(recipe), folder, console)
+    task = TranslationTask(recipe, model, prepared, sets, console)
+    trainer = Trainer(task, _schedule(recipe), limits, folder, console)
     if resume and trainer.resume():
         console.print(f"going on after update {trainer.progress.step:,}")
     try:
         trainer.train()
     except KeyboardInterrupt:
-        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: qknorm train {folder} --resume")
+        command = processes.command_to_resume(folder, processes.count())
+        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}", soft_wrap=True)
         raise
-    _score_test(run, sets.test, console)
+    if processes.rank() == 0:
+        _score_tests(run, sets, console)
 
 
-def _sets(data: DataRecipe, folder: Path) -> Sets:
-    """The named corpus, or one's own files; what is missing of dev and test is split off and kept in the run folder."""
-    if data.corpus is not None:
-        corpus = corpora.get(data.corpus)
-        dev, test = corpus.files("dev"), corpus.files("test")
-        train = corpus.files("train")
+def _refuse_changes(begun: Recipe, given: Recipe, folder: Path) -> None:
+    """A run goes on exactly, so its recipe stays as it was."""
+    before, now = begun.model_dump(), given.model_dump()
+    for part in before:
+        if before[part] == now[part]:
+            continue
+        parts = (before[part], now[part]) if isinstance(before[part], dict) else ({"": before[part]}, {"": now[part]})
+        key = next(key for key in parts[0] if parts[0][key] != parts[1][key])
+        raise InputError(
+            f"{folder} was begun with {f'{part}.{key}'.rstrip('.')}={parts[0][key]}, not {parts[1][key]}; "
+            f"go on with: qknorm train {folder} --resume, or choose another name=NAME"
+        )
+
+
+def _make_ready(run: Run, recipe: Recipe, resume: bool) -> tuple[list[Sets], Prepared]:
+    """Read the corpus, and begin the run folder (the first process does)."""
+    begins = not resume and processes.rank() == 0
+    if begins and (run.folder / "recipe.yaml").exists():
+        raise InputError(f"{run.folder} holds a run already; go on with --resume, or choose another name=NAME")
+    pairs, data = recipe.data.all_pairs, run.folder / "data"
+    sets = [_sets(pair, data / "-".join(pair.languages) if len(pairs) > 1 else data) for pair in pairs]
+    files = [_with_held_out_of_reverse(one, sets) for one in sets]
+    prepared = prepare(files, recipe.data.merges, recipe.data.scheme, Rules(), corpora.cache_folder())
+    if begins:
+        _start(run, recipe, sets, prepared)
+    return sets, prepared
+
+
+def _sets(pair: PairRecipe, folder: Path) -> Sets:
+    """The named corpus, or one's own files; what is missing of dev and test is split off and kept in the folder."""
+    if pair.corpus is not None:
+        corpus = corpora.get(pair.corpus)
+        train, dev, test = (corpus.files(split) for split in corpora.SPLITS)
     else:
-        assert data.source is not None
-        assert data.target is not None
-        train = (Path(data.source), Path(data.target))
-        if data.dev is None or data.test is None:
-            train, dev, test = _split_off(train, folder / "data")
-        else:
-            dev, test = (Path(data.dev[0]), Path(data.dev[1])), (Path(data.test[0]), Path(data.test[1]))
-    files = PairFiles(*train, held_out=(dev, test))
+        assert pair.source is not None
+        assert pair.target is not None
+        given = {"dev": pair.dev, "test": pair.test}
+        missing = [name for name, files in given.items() if files is None]
+        found = {name: (Path(files[0]), Path(files[1])) for name, files in given.items() if files is not None}
+        found |= _split_off((Path(pair.source), Path(pair.target)), missing, folder)
+        train, dev, test = (found[split] for split in corpora.SPLITS)
     held_out = [
         [pair for pair in read_aligned(*two) if pair.source.strip() and pair.target.strip()] for two in (dev, test)
     ]
-    return Sets(files, held_out[0], held_out[1])
+    return Sets(pair.languages, PairFiles(*train, held_out=(dev, test)), *held_out)
 
 
-_Files = tuple[Path, Path]
+def _with_held_out_of_reverse(one: Sets, sets: Sequence[Sets]) -> PairFiles:
+    """Where a pair is learned in both directions, what one holds out must not be learned by the other."""
+    reverse = [
+        (target, source)
+        for other in sets
+        if other.languages == one.languages[::-1]
+        for source, target in other.train.held_out
+    ]
+    return replace(one.train, held_out=(*one.train.held_out, *reverse))
 
 
-def _split_off(files: _Files, folder: Path) -> tuple[_Files, _Files, _Files]:
+def _split_off(files: _Files, missing: Sequence[str], folder: Path) -> dict[str, _Files]:
     """Every n-th pair to dev, the one after it to test, the rest to train: the same whenever it is done."""
-    splits = {name: (folder / f"{name}.source", folder / f"{name}.target") for name in ("train", "dev", "test")}
+    if not missing:
+        return {"train": files}
+    splits = {name: (folder / f"{name}.source", folder / f"{name}.target") for name in ("train", *missing)}
     if not all(path.exists() for two in splits.values() for path in two):
         pairs = list(read_aligned(*files))
         if len(pairs) < 30:
             raise InputError(f"{files[0]} has {len(pairs)} lines; at least 30 are needed to learn and to test")
         every = max(10, len(pairs) // _SPLIT_OFF)
-        chosen = {"dev": pairs[0::every], "test": pairs[1::every]}
-        chosen["train"] = [pair for row, pair in enumerate(pairs) if row % every > 1]
+        places = {place: name for place, name in enumerate(("dev", "test")) if name in missing}
         for name, two in splits.items():
+            chosen = [pair for row, pair in enumerate(pairs) if places.get(row % every, "train") == name]
             for side, path in enumerate(two):
-                write_lines(path, (pair[side] for pair in chosen[name]))
-    return splits["train"], splits["dev"], splits["test"]
+                write_lines(path, (pair[side] for pair in chosen))
+    return splits
 
 
-def _start(run: Run, recipe: Recipe, prepared: Prepared) -> None:
+def _start(run: Run, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:
     """Fill a new run folder with all but checkpoints. The recipe comes last: with it the folder is a run."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    for name in ("corpus.json", "dropped.tsv", "tokenizer.json"):
+    for name in ("corpus.json", "tokenizer.json"):
         shutil.copyfile(prepared.folder / name, run.folder / name)
+    for one, pair in zip(sets, prepared.pairs, strict=True):
+        name = "dropped.tsv" if len(sets) == 1 else f"dropped-{one.name}.tsv"
+        shutil.copyfile(pair.folder / "dropped.tsv", run.folder / name)
     start = recipe.model.scale_init
     scale_init = (
         henry_scale(max(prepared.length(), 2.0)) if start == "henry" else None if start == "comparable" else start
     )
-    said = prepared.target_pieces(bpe_dropout=recipe.data.bpe_dropout > 0)
-    run.save_parts(ModelParts(said.nonzero().flatten().tolist(), scale_init))
+    run.save_parts(ModelParts(scale_init, [_pair_parts(one, sets, recipe, prepared) for one in sets]))
     save_recipe(recipe, run.folder / "recipe.yaml")
 
 
+def _pair_parts(one: Sets, sets: Sequence[Sets], recipe: Recipe, prepared: Prepared) -> PairParts:
+    """What a pair may say is what its target language says, in whichever pair."""
+    alike = [number for number, other in enumerate(sets) if other.languages[1] == one.languages[1]]
+    said = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike)
+    return PairParts(*one.languages, said.nonzero().flatten().tolist())
+
+
 def _introduce(model: TranslatorModel, prepared: Prepared, console: Console) -> None:
-    report = prepared.pairs[0].report
+    kept, read = (sum(pair.report[key] for pair in prepared.pairs) for key in ("kept", "read"))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     console.print(
-        f"{report['kept']:,} of {report['read']:,} pairs, {len(prepared.subwords):,} pieces, {parameters:,} parameters",
-        highlight=False,
+        f"{kept:,} of {read:,} pairs, {len(prepared.subwords):,} pieces, {parameters:,} parameters", highlight=False
     )
 
 
@@ -194,16 +273,22 @@ def _limits(recipe: Recipe) -> Limits:
         training.stop_after,
         training.accumulate,
         training.clip,
+        precision=training.precision,
+        average=training.average,
+        tensorboard=training.tensorboard,
     )
 
 
-def _score_test(run: Run, test: list[Pair], console: Console) -> None:
-    translations = Translator.load(run.folder).translate([pair.source for pair in test])
-    references = [pair.target for pair in test]
-    write_lines(run.folder / "test" / "source.txt", (pair.source for pair in test))
-    write_lines(run.folder / "test" / "references.txt", references)
-    write_lines(run.folder / "test" / "hypotheses.txt", translations)
-    found = scores(translations, references, run.recipe.data.scheme == "words", run.recipe.data.languages[1])
-    with replacing(run.folder / "test" / "scores.json") as file:
-        file.write(json.dumps(found, indent=1).encode())
-    console.print(f"test: BLEU {found['bleu']:.2f}, chrF {found['chrf']:.2f} ({found['lines']:,} lines)")
+def _score_tests(run: Run, sets: Sequence[Sets], console: Console) -> None:
+    """Translate each pair's test set: into test/, or into test/en-gl/ and so on if there are several."""
+    for one in sets:
+        folder = run.folder / "test" / (one.name if len(sets) > 1 else "")
+        sources, references = [pair.source for pair in one.test], [pair.target for pair in one.test]
+        translations = Translator.load(run.folder, one.name).translate(sources)
+        for name, lines in (("source", sources), ("references", references), ("hypotheses", translations)):
+            write_lines(folder / f"{name}.txt", lines)
+        found = scores(translations, references, run.recipe.data.scheme == "words", one.languages[1])
+        with replacing(folder / "scores.json") as file:
+            file.write(json.dumps(found, indent=1).encode())
+        shown = f"test {one.name}" if len(sets) > 1 else "test"
+        console.print(f"{shown}: BLEU {found['bleu']:.2f}, chrF {found['chrf']:.2f} ({found['lines']:,} lines)")

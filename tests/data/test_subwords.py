@@ -170,14 +170,26 @@ def test_private_characters_in_a_text_are_not_taken_for_word_ends() -> None:
 
 
 @both_schemes
-def test_parts_are_all_that_dropout_can_give(scheme: Scheme) -> None:
+def test_all_that_dropout_can_give_is_known(scheme: Scheme) -> None:
     subwords = Subwords.learn(LINES, 60, scheme)
     used = {number for line in subwords.encode(LINES) for number in line}
-    parts = subwords.with_parts(used)
     rng = random.Random(0)
     drawn = {number for _ in range(200) for line in LINES for number in subwords.encode_with_dropout(line, 0.4, rng)}
     assert drawn - used
-    assert drawn <= parts
+    assert drawn <= subwords.within(LINES)
+
+
+def test_a_skipped_merge_makes_room_for_another() -> None:
+    """b joins a before it can join c, unless dropout lets it: "bc" is no part of what "abcd" usually gives."""
+    subwords = Subwords.learn(["abx"] * 9 + ["bcx"] * 5, 10, "raw")
+    assert subwords.pieces.index("bc") not in subwords.encode(["abcd"])[0]
+    drawn = {n for seed in range(50) for n in subwords.encode_with_dropout("abcd", 0.5, random.Random(seed))}
+    assert subwords.pieces.index("bc") in drawn
+    assert drawn <= subwords.within(["abcd"])
+
+
+def test_a_text_that_spells_special_pieces_does_not_mean_them() -> None:
+    assert not {PAD, BOS} & Subwords.learn(["<pad> <s>"] * 5, 10, "raw").within(["<pad> <s>"])
 
 
 class TestFiles:

@@ -35,7 +35,7 @@ def log_probability(translator: TranslatorModel, source: list[int], pieces: list
     with torch.inference_mode():
         state = translator.start(torch.tensor([[*source, EOS]]), 0)
         for piece, wanted in zip(said, [*pieces, EOS], strict=True):
-            total += float(translator.step(torch.tensor([piece]), 0, state)[0, places[wanted]])
+            total += float(translator.step(torch.tensor([piece]), 0, state)[0].log_softmax(0)[places[wanted]])
     return total
 
 
@@ -131,6 +131,29 @@ def test_a_clear_decision_is_made_once(translator: TranslatorModel) -> None:
     with torch.inference_mode():
         search.run()
     assert search.close_calls == []
+
+
+@pytest.mark.parametrize("length_penalty", [-0.5, 0.0, 0.6, 2.0])
+def test_ending_early_changes_none_of_the_best(translator: TranslatorModel, length_penalty: float) -> None:
+    settings = BeamSettings(extra_length=12, length_penalty=length_penalty)
+    everything = beam_search(translator, SOURCES, settings)
+    for n_best in (1, 2):
+        for early, all_of_it in zip(beam_search(translator, SOURCES, settings, 0, n_best), everything, strict=True):
+            assert same(early, all_of_it[:n_best])
+
+
+def test_a_search_ends_when_its_best_cannot_be_overtaken(translator: TranslatorModel) -> None:
+    eager = copy.deepcopy(translator)
+    with torch.no_grad():
+        eager.embedding.output_bias[EOS] = 12.0
+    search = Search(eager, SOURCES, BeamSettings(extra_length=50), 0, n_best=1)
+    steps = 0
+    with torch.inference_mode():
+        while len(search.active):
+            search.extend()
+            search.collect_finished()
+            steps += 1
+    assert steps <= 3
 
 
 def test_lengths_are_kept(translator: TranslatorModel) -> None:

@@ -105,6 +105,12 @@ class TestSeveralSeeds:
     def test_a_better_system_is_found(self, method: Method) -> None:
         assert self.share_significant(method, (0.3, 0.1), cases=10, seeds=4) >= 0.8
 
+    def test_the_same_runs_twice_do_not_differ(self, method: Method) -> None:
+        one, expected = corpus(0, 0.2)
+        for runs in ([one, one], [one, garbled(expected, 0.3, random.Random(0))]):
+            _, found = compare({"one": runs, "same": runs}, expected, True, method, samples=50, trials=50)
+            assert (found.p_value, found.difference) == (1.0, 0.0)
+
 
 def test_one_run_each_mistakes_luck_for_merit() -> None:
     """Why seeds matter: by their sentences alone, two seeds of one system often differ."""

@@ -1,4 +1,4 @@
-"""The command without a process of its own, for tests that call it often."""
+"""The command without a process of its own, and a corpus with a recipe, as a user would have them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from qknorm.cli import main
+from tests.phrases import write_phrases
 
 
 class Done(NamedTuple):
@@ -41,3 +42,34 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest
         return Done(exit_.value.code, out.decode(), errors.decode())
 
     return call
+
+
+RECIPE = """
+name: small
+data:
+  source: train.en
+  target: train.gl
+  dev: [dev.en, dev.gl]
+  test: [test.en, test.gl]
+  languages: [en, gl]
+  merges: 200
+model: {dim: 16, feed_forward: 32, encoder_layers: 1, decoder_layers: 1, heads: 2}
+training:
+  budget: 256
+  schedule: cosine
+  peak: 0.003
+  warmup: 10
+  validate_every: 8
+  max_updates: 24
+decoding: {validation_beam_size: 1, extra_length: 5}
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a corpus of 600 pairs and a recipe that trains on it in a second or two."""
+    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # such a small model is slowed down by more
+    write_phrases(tmp_path, train=600, held_out=24)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    return tmp_path

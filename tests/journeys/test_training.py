@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,8 @@ import pytest
 
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines, write_lines
+from tests.journeys.conftest import Command
 from tests.journeys.test_command import run
-
-SMALL = [
-    "corpus=phrasebook-en-gl:2k", "merges=200", "dim=16", "feed_forward=32", "encoder_layers=1", "decoder_layers=1",
-    "heads=2", "budget=512", "schedule=cosine", "peak=0.003", "warmup=10", "validate_every=8", "max_updates=24",
-    "validation_beam_size=1", "extra_length=5", "name=small",
-]  # fmt: skip
-
-
-@pytest.fixture
-def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder with a recipe in it; corpora are kept between tests."""
-    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    (tmp_path / "recipe.yaml").write_text("data:\n  scheme: raw\n")
-    return tmp_path
 
 
 def digest(path: Path) -> str:
@@ -46,51 +35,81 @@ def outcome(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
     return digest(last / "model.safetensors"), digest(last / "optimizer.safetensors"), metrics
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(workplace: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "qknorm", "train", *arguments]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+# `qknorm`, but killed in the middle of writing the n-th file to disk.
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from qknorm.cli import main
+
+writes, fsync = int(sys.argv.pop(1)), os.fsync
+
+def counted(file):
+    global writes
+    writes -= 1
+    if writes == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(file)
+
+os.fsync = counted
+main()
+"""
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_again_and_again_ends_with_the_same_bits(folder: Path) -> None:
-    done = run("train", "recipe.yaml", *SMALL, "bpe_dropout=0.1", cwd=folder)
+def test_a_run_that_was_killed_again_and_again_ends_with_the_same_bits(workplace: Path) -> None:
+    """kill -9 at a random moment, then in the middle of random files of checkpoints."""
+    settings = ["bpe_dropout=0.1", "max_updates=60", "validate_every=20"]
+    done = run("train", "recipe.yaml", *settings, cwd=workplace)
     assert done.returncode == 0, done.stderr
-    expected = outcome(folder / "runs" / "small")
 
-    rng, killed = random.Random(0), 0
-    arguments = ["recipe.yaml", *SMALL, "bpe_dropout=0.1", "name=killed"]
-    for _ in range(12):
-        process = start(folder, *arguments)
-        time.sleep(3.5 + 4 * rng.random())
-        process.kill()
-        process.communicate()
-        killed += process.returncode == -signal.SIGKILL
-        if (folder / "runs" / "killed" / "recipe.yaml").exists():
-            arguments = ["runs/killed", "--resume"]
-        if killed == 3:
-            break
-    done = run("train", *arguments, cwd=folder)
+    rng, killed = random.Random(0), workplace / "runs" / "killed"
+    process = start(workplace, "recipe.yaml", "name=killed", *settings)
+    while process.poll() is None and not list(killed.glob("checkpoints/step-*")):
+        time.sleep(0.01)
+    time.sleep(rng.random() / 2)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+    for _ in range(3):
+        # One file when it goes on (the metrics), then five at each validation: a checkpoint's three, `last` and `best`.
+        command = [
+            sys.executable,
+            "-c",
+            KILLED_WHILE_WRITING,
+            str(rng.randint(1, 6)),
+            "train",
+            "runs/killed",
+            "--resume",
+        ]
+        assert subprocess.run(command, cwd=workplace, capture_output=True).returncode == -signal.SIGKILL
+    done = run("train", "runs/killed", "--resume", cwd=workplace)
     assert done.returncode == 0, done.stderr
-    assert killed
-    assert outcome(folder / "runs" / "killed") == expected
+    assert outcome(killed) == outcome(workplace / "runs" / "small")
+    assert not list(killed.glob("checkpoints/.saving-*"))
 
 
 @pytest.mark.slow
-def test_a_small_model_learns_the_phrasebook(folder: Path) -> None:
+def test_a_small_model_learns_the_phrasebook(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The recipe of the README: two minutes on two free cores."""
+    monkeypatch.delenv("OMP_NUM_THREADS")
     recipe = Path(__file__).parents[2] / "recipes" / "phrasebook.yaml"
-    done = run("train", str(recipe), "validate_every=1400", cwd=folder)
+    done = run("train", str(recipe), "validate_every=1400", cwd=workplace)
     assert done.returncode == 0, done.stderr
-    scores = json.loads((folder / "runs" / "phrasebook" / "test" / "scores.json").read_text())
+    scores = json.loads((workplace / "runs" / "phrasebook" / "test" / "scores.json").read_text())
     assert scores["bleu"] >= 90
 
 
-def test_two_text_files_are_enough(folder: Path) -> None:
-    write_lines(folder / "mine.en", [f"The house number {i} is red." for i in range(200)])
-    write_lines(folder / "mine.gl", [f"A casa número {i} é vermella." for i in range(200)])
-    done = run("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=4", "dim=16", cwd=folder)
+def test_two_text_files_are_enough(workplace: Path) -> None:
+    write_lines(workplace / "mine.en", [f"The house number {i} is red." for i in range(200)])
+    write_lines(workplace / "mine.gl", [f"A casa número {i} é vermella." for i in range(200)])
+    done = run("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=4", "dim=16", cwd=workplace)
     assert done.returncode == 0, done.stderr
-    trained = folder / "runs" / "mine"
+    trained = workplace / "runs" / "mine"
     assert json.loads((trained / "test" / "scores.json").read_text())["lines"] == 20
     splits = [set(read_lines(trained / "data" / f"{name}.source")) for name in ("train", "dev", "test")]
     assert [len(split) for split in splits] == [160, 20, 20]
@@ -99,20 +118,20 @@ def test_two_text_files_are_enough(folder: Path) -> None:
     assert not splits[1] & splits[2]
 
 
-def test_train_translate_score(folder: Path) -> None:
-    done = run("train", "recipe.yaml", *SMALL, cwd=folder)
+def test_train_translate_score(workplace: Path) -> None:
+    done = run("train", "recipe.yaml", cwd=workplace)
     assert done.returncode == 0, done.stderr
-    trained = folder / "runs" / "small"
+    trained = workplace / "runs" / "small"
     lines = [json.loads(line) for line in read_lines(trained / "metrics.jsonl")]
     assert [line["step"] for line in lines] == [8, 16, 24]
     assert lines[-1]["train_loss"] < lines[0]["train_loss"]
     assert len(lines[0]["scales"]) == 3  # one g for each of the three attentions
     scores = json.loads((trained / "test" / "scores.json").read_text())
-    assert scores["lines"] == 2000
+    assert scores["lines"] == 24
     assert scores["signature"].startswith("nrefs:1")
 
-    write_lines(folder / "in.txt", ["The house is red.", "", "  ", "жжж 😀", "I eat."])
-    done = run("translate", "runs/small", "in.txt", cwd=folder)
+    write_lines(workplace / "in.txt", ["The house is red.", "", "  ", "жжж 😀", "I eat."])
+    done = run("translate", "runs/small", "in.txt", cwd=workplace)
     assert done.returncode == 0, done.stderr
     out = done.stdout.split("\n")[:-1]
     assert len(out) == 5
@@ -124,47 +143,68 @@ def test_train_translate_score(folder: Path) -> None:
         str(trained / "test" / "hypotheses.txt"),
         str(trained / "test" / "references.txt"),
         "--json",
-        cwd=folder,
+        cwd=workplace,
     )
     assert json.loads(done.stdout)["bleu"] == pytest.approx(scores["bleu"])
 
     hypotheses = trained / "test" / "hypotheses.txt"
-    write_lines(folder / "blank.txt", ["" for _ in read_lines(hypotheses)])
-    done = run("compare", "blank.txt", "runs/small", "--ref", "runs/small/test/references.txt", "--json", cwd=folder)
+    write_lines(workplace / "blank.txt", ["" for _ in read_lines(hypotheses)])
+    done = run("compare", "blank.txt", "runs/small", "--ref", "runs/small/test/references.txt", "--json", cwd=workplace)
     rows = json.loads(done.stdout)
     assert [row["name"] for row in rows] == ["blank.txt", "small"]
     assert rows[0]["p_value"] is None
     assert rows[1]["bleu"] == pytest.approx(scores["bleu"])
 
-    again = run("train", "recipe.yaml", *SMALL, cwd=folder)
+    again = run("train", "recipe.yaml", cwd=workplace)
     assert again.returncode == 2
     assert "holds a run already" in again.stderr
 
 
-def test_a_damaged_checkpoint_is_passed_over(folder: Path) -> None:
-    done = run("train", "recipe.yaml", *SMALL, cwd=folder)
+def test_a_damaged_checkpoint_is_passed_over(workplace: Path) -> None:
+    done = run("train", "recipe.yaml", cwd=workplace)
     assert done.returncode == 0, done.stderr
-    trained = folder / "runs" / "small"
+    trained = workplace / "runs" / "small"
     expected = outcome(trained)
     newest = trained / "checkpoints" / "step-000024" / "model.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
-    done = run("train", "runs/small", "--resume", cwd=folder)
+    done = run("train", "runs/small", "--resume", cwd=workplace)
     assert done.returncode == 0, done.stderr
     assert "step-000024 is damaged" in done.stderr
     assert "going on after update 16" in done.stdout
     assert outcome(trained) == expected
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(folder: Path) -> None:
-    process = start(folder, "recipe.yaml", *SMALL, "max_updates=100000", "validate_every=100000")
-    assert process.stdout is not None
-    process.stdout.readline()  # the line about the corpus: training begins
-    time.sleep(3)
+def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: Path) -> None:
+    settings = ["max_updates=120", "validate_every=60"]
+    done = run("train", "recipe.yaml", *settings, cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    process = start(workplace, "recipe.yaml", "name=stopped", *settings)
+    checkpoints = workplace / "runs" / "stopped" / "checkpoints"
+    while process.poll() is None and not (checkpoints / "best").exists():
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate()
     assert process.returncode == 130, output
-    assert "Go on with: qknorm train runs/small --resume" in output
-    assert len(list((folder / "runs" / "small" / "checkpoints").glob("step-*"))) == 1
+    saved = re.search(r"Saved after update (\d+)\. Go on with: qknorm train runs/stopped --resume\n", output)
+    assert saved, output
+    assert (checkpoints / "last").read_text() == f"step-{int(saved[1]):06d}\n"
+    assert 60 <= int(saved[1]) < 120
+    done = run("train", "runs/stopped", "--resume", cwd=workplace)
+    assert f"going on after update {saved[1]}\n" in done.stdout
+    assert outcome(workplace / "runs" / "stopped") == outcome(workplace / "runs" / "small")
+
+
+@pytest.fixture
+def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: ARG001
+    """The command `train` on bad input; returns the one sentence that it ends with."""
+
+    def call(*arguments: str) -> str:
+        done = command("train", *arguments)
+        assert done.code == 2
+        assert re.fullmatch("qknorm: [^\n]+\n", done.errors)
+        return done.errors
+
+    return call
 
 
 @pytest.mark.parametrize(
@@ -173,18 +213,76 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folder: Path) -> None:
         (["nowhere.yaml"], "nowhere.yaml does not exist"),
         ([], "Give a recipe, or --src and --tgt"),
         (["--src", "a"], "--src and --tgt belong together"),
-        (["recipe.yaml", "corpus=phrasebook-en-gl:2k", "heads=7"], "model.heads (7) must divide"),
-        (["recipe.yaml", "corpus=phrasebok"], "the nearest name is 'phrasebook-en-gl'"),
+        (["recipe.yaml", "heads=7"], "model.heads (7) must divide"),
+        (["recipe.yaml", "hedas=4"], "there is no key hedas; the nearest is heads"),
+        (["recipe.yaml", "source=", "target=", "corpus=phrasebok"], "the nearest name is 'phrasebook-en-gl'"),
+        (["recipe.yaml", "precision=fp16"], "fp16 needs a GPU"),
+        (["recipe.yaml", "--resume"], "runs/small is no run folder"),
+        ([".", "--resume"], ". is no run folder"),
+        (["..", "--resume"], ".. is no run folder"),
     ],
 )
-def test_wrong_calls_get_one_sentence(folder: Path, arguments: list[str], message: str) -> None:
-    done = run("train", *arguments, cwd=folder)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_wrong_calls_get_one_sentence_and_leave_no_run(
+    workplace: Path, refused: Callable[..., str], arguments: list[str], message: str
+) -> None:
+    assert message in refused(*arguments)
+    assert not (workplace / "runs").exists()
 
 
-def test_a_folder_that_is_no_run_is_named(folder: Path) -> None:
-    done = run("translate", ".", cwd=folder / "..")
+LINES = [f"The house number {i} is red." for i in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (None, "mine.en does not exist"),
+        (b"", "mine.en has 0 lines"),
+        ("\n".join(LINES[1:]).encode(), "mine.en has 99 lines"),
+        (b"\xff\xfe" + "\n".join(LINES).encode("utf-16-le"), "looks like UTF-16"),
+        ("\n".join(LINES).encode() + b" caf\xe9", "mine.en, line 100: byte 0xe9"),
+        (b"\n" * 100, "no pair of"),
+    ],
+    ids=["missing", "empty", "a line short", "UTF-16", "latin-1", "blank"],
+)
+def test_bad_files_get_one_sentence(
+    workplace: Path, refused: Callable[..., str], source: bytes | None, message: str
+) -> None:
+    write_lines(workplace / "mine.gl", LINES)
+    if source is not None:
+        (workplace / "mine.en").write_bytes(source)
+    assert message in refused("--src", "mine.en", "--tgt", "mine.gl")
+    assert not (workplace / "runs" / "mine" / "recipe.yaml").exists()
+
+
+def test_odd_files_are_read_line_by_line(workplace: Path) -> None:
+    """A byte-order mark, CRLF, blank lines and U+2028 inside a line shift nothing."""
+    source = [f"One{chr(0x2028)}house {i}." if i % 7 == 0 else f"The house number {i}." for i in range(200)]
+    target = [f"A casa número {i}." for i in range(200)]
+    source[50] = target[65] = ""
+    (workplace / "mine.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(source).encode() + b"\r\n")
+    write_lines(workplace / "mine.gl", target)
+    done = run("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    trained = workplace / "runs" / "mine"
+    for name in ("train", "dev", "test"):
+        ours, theirs = (list(read_lines(trained / "data" / f"{name}.{side}")) for side in ("source", "target"))
+        numbers = [[re.sub(r"\D", "", line) for line in lines] for lines in (ours, theirs)]
+        assert all(one == other or "" in (one, other) for one, other in zip(*numbers, strict=True))
+    blank = [line.split("\t")[1] for line in read_lines(trained / "dropped.tsv") if "blank" in line]
+    assert blank == ["target blank"]  # the other one was split off for dev
+
+
+def test_what_belongs_to_another_run_is_named(workplace: Path, refused: Callable[..., str]) -> None:
+    for name, merges in (("small", 200), ("other", 20)):
+        done = run("train", "recipe.yaml", f"name={name}", f"merges={merges}", "max_updates=1", cwd=workplace)
+        assert done.returncode == 0, done.stderr
+    assert "was begun with training.seed=1, not 2" in refused("runs/small", "seed=2", "--resume")
+    runs = workplace / "runs"
+    (runs / "small" / "tokenizer.json").write_bytes((runs / "other" / "tokenizer.json").read_bytes())
+    assert "tokenizer.json is the vocabulary of another run" in refused("runs/small", "--resume")
+
+
+def test_a_folder_that_is_no_run_is_named(workplace: Path) -> None:
+    done = run("translate", ".", cwd=workplace / "..")
     assert done.returncode == 2
     assert "is no run folder" in done.stderr

@@ -91,8 +91,9 @@ def test_decoding_piece_by_piece_gives_the_probabilities_of_training(choices: di
     places = translator.get_buffer("places_0")
     with torch.inference_mode():
         state = translator.start(BATCH.source, 0)
-        steps = [translator.step(BATCH.target_in[:, t], 0, state) for t in range(BATCH.target_in.shape[1])]
+        logits = [translator.step(BATCH.target_in[:, t], 0, state) for t in range(BATCH.target_in.shape[1])]
         expected = float(translator(BATCH))
+    steps = [step.log_softmax(-1) for step in logits]
     real = (BATCH.target_out != PAD).nonzero().tolist()
     total = -sum(float(steps[t][row, places[BATCH.target_out[row, t]]]) for row, t in real)
     assert total / len(real) == pytest.approx(expected, rel=1e-4)

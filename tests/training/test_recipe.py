@@ -38,6 +38,35 @@ def test_impossible_values_are_explained() -> None:
     assert "model.norm" in problem({"model": {"norm": "batch"}})
 
 
+def test_a_named_corpus_brings_its_languages() -> None:
+    assert make_recipe(BASE, [], "").data.languages == ("en", "gl")
+    assert make_recipe(BASE, ["languages=[en, pt]"], "").data.languages == ("en", "pt")
+
+
+def test_pairs_are_given_in_place_of_one() -> None:
+    pairs = [{"corpus": "phrasebook-en-gl"}, {"source": "a", "target": "b", "languages": ["gl", "en"]}]
+    recipe = make_recipe({"data": {"pairs": pairs}}, [], "")
+    assert [pair.languages for pair in recipe.data.all_pairs] == [("en", "gl"), ("gl", "en")]
+    assert [pair.corpus for pair in make_recipe(BASE, [], "").data.all_pairs] == ["phrasebook-en-gl"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"corpus": "phrasebook-en-gl", "pairs": [{"corpus": "phrasebook-en-gl"}]}, "the texts are given in each pair"),
+        ({"pairs": [{"corpus": "phrasebook-en-gl"}] * 2}, "two of data.pairs are en-gl"),
+        ({"pairs": [{"source": "a"}]}, "both data.source and data.target"),
+        (
+            {"pairs": [{"corpsu": "phrasebook-en-gl"}]},
+            "there is no key data.pairs.0.corpsu; the nearest is data.pairs.0.corpus",
+        ),
+        ({"pairs": []}, "or data.pairs"),
+    ],
+)
+def test_pairs_that_make_no_sense_are_explained(data: dict[str, object], message: str) -> None:
+    assert message in problem({"data": data})
+
+
 def test_settings_change_a_recipe() -> None:
     recipe = make_recipe(BASE, ["training.seed=7", "heads=4", "p=.inf", "name=other"], "")
     assert (recipe.training.seed, recipe.model.heads, recipe.model.p, recipe.name) == (7, 4, float("inf"), "other")

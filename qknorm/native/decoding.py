@@ -1,0 +1,72 @@
+"""The steps of decoding between the matrix products (`decoding.cpp`), and the same in torch's operations."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+from torch import Tensor
+
+from qknorm.native import compiler
+
+
+def can_serve(*tensors: Tensor) -> bool:
+    """Whether the kernels may be used: float32 on a CPU, for inference."""
+    fit = all(tensor.dtype == torch.float32 for tensor in tensors)
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return fit and not recorded and compiler.can_serve(*tensors) and _kernels() is not None
+
+
+def attend_to_history(query: Tensor, keys: Tensor, values: Tensor, history: Tensor, scale: float) -> Tensor:
+    """One new position of each hypothesis against a cache that beams have in common.
+
+    query: (rows, heads, 1, head_dim). keys, values: (slots, key heads, room, head_dim) in one layout. history: (rows,
+    length), the slot in which each position of a hypothesis lies. Returns (rows, heads, 1, head_dim).
+    """
+    kernels = _kernels()
+    assert kernels is not None
+    rows, heads, _, row = query.shape
+    length = history.shape[1]
+    out = query.new_empty(rows, heads, 1, row)
+    shape = (rows, heads, keys.shape[1], length, row, history.stride(0))
+    kernels.attend_to_history(
+        query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), history.data_ptr(),
+        _numbers(shape), _numbers((*keys.stride()[:3], query.stride(0), query.stride(1))), scale,
+        compiler.threads(rows * length * heads * row),
+    )  # fmt: skip
+    return out
+
+
+def likeliest(logits: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each row of logits: its `wanted` largest log-probabilities, where they are, and log Σ exp."""
+    if not can_serve(logits) or not logits.is_contiguous():
+        sums = logits.logsumexp(-1)
+        values, places = logits.topk(wanted)
+        return values - sums[:, None], places, sums
+    kernels = _kernels()
+    assert kernels is not None
+    rows, classes = logits.shape
+    values, sums = logits.new_empty(rows, wanted), logits.new_empty(rows)
+    places = torch.empty(rows, wanted, dtype=torch.long)
+    kernels.likeliest(
+        logits.data_ptr(), rows, classes, wanted, values.data_ptr(), places.data_ptr(), sums.data_ptr(),
+        compiler.threads(logits.numel()),
+    )  # fmt: skip
+    return values, places, sums
+
+
+@functools.cache
+def _kernels() -> ctypes.CDLL | None:
+    loaded = compiler.load("decoding.cpp")
+    if loaded is not None:
+        pointer, integer, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+        loaded.attend_to_history.argtypes = [*[pointer] * 7, ctypes.c_float, threads]
+        loaded.likeliest.argtypes = [pointer, integer, integer, integer, pointer, pointer, pointer, threads]
+        loaded.attend_to_history.restype = loaded.likeliest.restype = None
+    return loaded
+
+
+@functools.lru_cache(maxsize=1024)
+def _numbers(values: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(values))(*values)

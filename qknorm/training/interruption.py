@@ -1,0 +1,44 @@
+"""Ctrl-C, and the SIGTERM of torchrun and of job schedulers, at moments at which the state can be saved."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Self
+
+
+class Interruption:
+    """While entered, takes note of an interruption instead of raising KeyboardInterrupt in the middle of an update."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._raises = False
+
+    def __enter__(self) -> Self:
+        signals = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        self._handlers = {number: signal.signal(number, self._notice) for number in signals}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Around work that leaves the state alone and may take long: here an interruption raises KeyboardInterrupt."""
+        self._raises = True
+        try:
+            if self.wanted:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._raises = False
+
+    def _notice(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.wanted = True
+        if self._raises:
+            self._raises = False
+            raise KeyboardInterrupt

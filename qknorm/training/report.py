@@ -1,0 +1,158 @@
+"""What people and programs learn about a run while it trains: the screen, metrics.jsonl and TensorBoard."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from torch import nn
+
+from qknorm.data.textfiles import read_lines, replacing
+from qknorm.errors import InputError
+
+_SECONDS_BETWEEN_LINES = 20.0
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a run stands."""
+
+    step: int
+    most_steps: int
+    """The run has ended then at the latest."""
+    seconds: float
+    tokens_per_second: float
+    train_loss: float
+    """Since the last validation."""
+    lr: float
+    seconds_left: float
+    """Until `most_steps`, at the speed so far, validations included."""
+
+    def __str__(self) -> str:
+        return (
+            f"{_minutes(self.seconds)}, update {self.step:,} of {self.most_steps:,}: loss {self.train_loss:.3f}, "
+            f"lr {self.lr:.2e}, {self.tokens_per_second:,.0f} tokens/s, at most {_minutes(self.seconds_left)} left"
+        )
+
+
+class Report:
+    """While entered: a bar where a person watches, or else a line every 20 seconds; the metrics in files."""
+
+    def __init__(self, folder: Path, console: Console, tensorboard: bool) -> None:
+        self.folder, self.console = folder, console
+        self._metrics = folder / "metrics.jsonl"
+        self._events = summary_writer()(str(folder / "tensorboard")) if tensorboard else None
+        self._bar: Progress | None = None
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal and not self.console.quiet:
+            self._bar = Progress(
+                MofNCompleteColumn(), BarColumn(20), TextColumn("{task.description}"), console=self.console
+            )
+            self._bar.add_task("", total=None)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if self._events is not None:
+            self._events.close()
+
+    def updated(self, status: Status) -> None:
+        """After every update."""
+        if self._bar is not None:
+            shown = str(status).partition(": ")[2]
+            self._bar.update(self._bar.task_ids[0], completed=status.step, total=status.most_steps, description=shown)
+        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._say(str(status))
+
+    def validated(self, status: Status, measures: dict[str, Any], model: nn.Module) -> None:
+        """After every validation: to the screen and to the files."""
+        scales = scales_of(model)
+        self._write(status, measures, scales)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in measures.items() if isinstance(value, float))
+        self._say(f"{status}\n  {shown}" + (f"\n  g: {_compact(scales)}" if scales else ""))
+
+    def forget_after(self, step: int) -> None:
+        """Drop what a killed run wrote after its last checkpoint, a half-written line among them."""
+        if self._events is not None:
+            self._events.close()
+            self._events = summary_writer()(str(self.folder / "tensorboard"), purge_step=step + 1)
+        if not self._metrics.exists():
+            return
+        kept = []
+        for line in read_lines(self._metrics):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                if json.loads(line)["step"] <= step:
+                    kept.append(line)
+        with replacing(self._metrics) as file:
+            file.writelines(line.encode() + b"\n" for line in kept)
+
+    def _write(self, status: Status, measures: dict[str, Any], scales: dict[str, float | list[float]]) -> None:
+        line = {
+            "step": status.step,
+            "seconds": round(status.seconds, 2),
+            "tokens_per_second": round(status.tokens_per_second, 1),
+            "train_loss": status.train_loss,
+            "lr": status.lr,
+            **measures,
+            "scales": scales,
+        }
+        with self._metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        if self._events is not None:
+            means = {f"g/{name}": _mean(scale) for name, scale in scales.items()}
+            numbers = {name: value for name, value in line.items() if isinstance(value, float)}
+            for name, value in (numbers | means).items():
+                self._events.add_scalar(name, value, status.step)
+            self._events.flush()
+
+    def _say(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def scales_of(model: nn.Module) -> dict[str, float | list[float]]:
+    """g of each attention module: a number, or one per head."""
+    return {
+        name.removesuffix(".q_norm.scale"): parameter.tolist()
+        for name, parameter in model.named_parameters()
+        if name.endswith("q_norm.scale")
+    }
+
+
+def _compact(scales: dict[str, float | list[float]]) -> str:
+    """One list per kind of attention, a number for each layer: the mean of its heads."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for name, scale in scales.items():
+        kinds[re.sub(r"\.\d+", "", name)].append(f"{_mean(scale):.2f}")
+    return ", ".join(f"{kind} {' '.join(values)}" for kind, values in kinds.items())
+
+
+def _mean(scale: float | list[float]) -> float:
+    return sum(scale) / len(scale) if isinstance(scale, list) else scale
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min"
+
+
+def summary_writer() -> Any:
+    """TensorBoard's class, or an InputError that says how to get it."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError(
+            "training.tensorboard needs the package tensorboard; install it with: pip install 'qknorm[tensorboard]'"
+        ) from None
+    return SummaryWriter

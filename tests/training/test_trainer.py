@@ -1,0 +1,310 @@
+"""The training loop with a task so small that every update can be followed."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import math
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from qknorm.data.textfiles import read_lines, replacing
+from qknorm.errors import InputError
+from qknorm.training import checkpoint, report
+from qknorm.training.checkpoint import Checkpoints
+from qknorm.training.schedules import Schedule
+from qknorm.training.trainer import Limits, Trainer
+
+
+class Counting:
+    """Batches of 1, 2, 3, 1, 2, 3, … tokens, each token a vector of 4."""
+
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        while True:
+            self.drawn += 1
+            generator = torch.Generator().manual_seed(self.drawn)
+            yield torch.randn(1 + (self.drawn - 1) % 3, 4, generator=generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"drawn": self.drawn}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.drawn = state["drawn"]
+
+
+class Toy:
+    """A line through points, with noise on the inputs so that the random state matters."""
+
+    def __init__(self, scores: dict[int, float] | None = None, bad: int | None = None, noise: float = 0.1) -> None:
+        torch.manual_seed(1)
+        self.model = nn.Linear(4, 1)
+        self.batches = Counting()
+        self.scores, self.bad, self.noise = scores or {}, bad, noise
+        self.validations = 0
+
+    def loss(self, batch: Tensor) -> tuple[Tensor, int]:
+        noisy = batch + self.noise * torch.randn_like(batch)
+        loss = (self.model(noisy) - batch.sum(1, keepdim=True)).square().mean()
+        return loss * (math.nan if self.batches.drawn == self.bad else 1.0), len(batch)
+
+    def validate(self) -> dict[str, float]:
+        self.validations += 1
+        return {"dev_bleu": self.scores.get(self.validations, float(self.validations))}
+
+
+def trainer(
+    folder: Path,
+    task: Toy | None = None,
+    schedule: Schedule | None = None,
+    console: Console | None = None,
+    **limits: Any,
+) -> Trainer:
+    chosen = {
+        "validate_every": 4, "max_validations": 100, "max_updates": 12, "min_rate": 0.0, "stop_after": None,
+        "accumulate": 1, "clip": 1e9,
+    } | limits  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    return Trainer(
+        task or Toy(),
+        schedule or Schedule("constant", 0.01),
+        Limits(**chosen),
+        folder,
+        console or Console(quiet=True),
+    )
+
+
+def steps(folder: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in read_lines(folder / "metrics.jsonl")]
+
+
+def test_every_token_weighs_the_same(tmp_path: Path) -> None:
+    """Batches of 1, 2 and 3 tokens in one update give the gradient of the mean over 6."""
+    task = Toy(noise=0.0)
+    loop = trainer(tmp_path, task, accumulate=3)
+    stream = iter(Counting())
+    tokens = torch.cat([next(stream) for _ in range(3)])
+    expected = torch.autograd.grad(
+        (task.model(tokens) - tokens.sum(1, keepdim=True)).square().mean(), list(task.model.parameters())
+    )
+    loop.update(iter(task.batches))
+    for parameter, gradient in zip(task.model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_gradients_are_clipped_after_they_are_weighed(tmp_path: Path) -> None:
+    task = Toy()
+    loop = trainer(tmp_path, task, clip=0.01)
+    loop.update(iter(task.batches))
+    norm = torch.cat([parameter.grad.flatten() for parameter in task.model.parameters() if parameter.grad is not None])
+    assert norm.norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_training_ends_at_the_first_limit(tmp_path: Path) -> None:
+    assert trainer(tmp_path / "a", max_updates=10).train().step == 10
+    assert steps(tmp_path / "a") == [4, 8, 10]
+    assert trainer(tmp_path / "b", max_updates=None, max_validations=2).train().step == 8
+
+
+def test_training_ends_when_scores_rise_no_more(tmp_path: Path) -> None:
+    task = Toy(scores={1: 5.0, 2: 9.0, 3: 8.0, 4: 9.0})
+    assert trainer(tmp_path, task, max_updates=None, stop_after=2).train().step == 16
+    assert (tmp_path / "checkpoints" / "best").read_text() == "step-000016\n"
+
+
+def test_the_rate_decays_with_the_scores_and_training_ends_below_the_least_rate(tmp_path: Path) -> None:
+    """Each score is below the three before it, from the fourth on: × 0.8 until 0.01 has become less than 0.006."""
+    task = Toy(scores={number: -float(number) for number in range(1, 50)})
+    progress = trainer(tmp_path, task, max_updates=None, min_rate=0.006).train()
+    assert progress.step == 4 * (3 + 3)
+    assert progress.decay == pytest.approx(0.8**3)
+    rates = [json.loads(line)["lr"] for line in read_lines(tmp_path / "metrics.jsonl")]
+    assert rates == pytest.approx([0.01, 0.01, 0.01, 0.008, 0.0064, 0.00512])
+    assert trainer(tmp_path / "no", task, validation_decay=False).train().decay == 1.0
+
+
+def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
+    class Language(Toy):
+        def validate(self) -> dict[str, float]:
+            self.validations += 1
+            return {"val_loss": [3.0, 1.0, 2.0][self.validations - 1]}
+
+    trainer(tmp_path, Language()).train()
+    assert (tmp_path / "checkpoints" / "best").read_text() == "step-000008\n"
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        trainer(tmp_path, Toy(bad=7)).train()
+    assert str(caught.value) == (
+        f"the loss is nan at update 7; the last good checkpoint is kept in {tmp_path / 'checkpoints'}: "
+        "try a lower training.peak or a longer training.warmup"
+    )
+    newest = Checkpoints(tmp_path / "checkpoints").newest()
+    assert newest == tmp_path / "checkpoints" / "step-000004"
+    good = Toy()
+    checkpoint.load_model(newest, good.model)
+    assert all(parameter.isfinite().all() for parameter in good.model.parameters())
+
+
+def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path) -> None:
+    task = Toy()
+    task.model.weight.register_hook(lambda gradient: gradient * (math.inf if task.batches.drawn == 4 else 1.0))
+    with pytest.raises(InputError, match=r"the gradient's norm is (inf|nan) at update 4"):
+        trainer(tmp_path, task).train()
+    assert not (tmp_path / "checkpoints").exists()
+    assert task.model.weight.isfinite().all()
+
+
+FILES = ["model.safetensors", "optimizer.safetensors", "state.json", "last", "metrics.jsonl"]
+
+
+@pytest.mark.parametrize("full_at", FILES)
+def test_a_full_disk_keeps_the_checkpoint_before(full_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whichever file the disk is full, the run ends with an error of the system, and goes on when there is room."""
+    trainer(tmp_path / "whole").train()
+
+    run = tmp_path / "run"
+    trainer(run, max_updates=4).train()
+    before = {path: path.read_bytes() for path in (run / "checkpoints" / "step-000004").iterdir()}
+    with monkeypatch.context() as patch:
+        _fill_disk(full_at, patch)
+        loop = trainer(run)
+        assert loop.resume()
+        with pytest.raises((InputError, OSError), match=r"full|No space"):
+            loop.train()
+    assert {path: path.read_bytes() for path in before} == before
+    assert not list((run / "checkpoints").glob(".saving-*"))
+
+    loop = trainer(run)
+    assert loop.resume()
+    loop.train()
+    assert steps(run) == [4, 8, 12]
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        ours, theirs = (folder / "checkpoints" / "step-000012" / name for folder in (run, tmp_path / "whole"))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+def _fill_disk(full_at: str, patch: pytest.MonkeyPatch) -> None:
+    """Let the first write to a file of this name after a resume fail half-way."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if full_at.endswith(".safetensors"):
+
+        def save(tensors: dict[str, Tensor], path: Path) -> None:
+            if path.name == full_at:
+                path.write_bytes(b"half")
+                raise SafetensorError(f"Error while serializing: I/O error: {full}")
+            save_file(tensors, path)
+
+        patch.setattr(checkpoint, "save_file", save)
+    elif full_at == "metrics.jsonl":
+
+        def write(self: report.Report, *_: object) -> None:
+            with (self.folder / "metrics.jsonl").open("a") as file:
+                file.write('{"step": 8, "sec')
+            raise full
+
+        patch.setattr(report.Report, "_write", write)
+    else:
+
+        def half(path: Path) -> Any:
+            if path.name == full_at:
+                raise InputError(f"the disk is full: {path} could not be written")
+            return replacing(path)
+
+        patch.setattr(checkpoint, "replacing", half)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
+def test_a_file_that_may_not_grow_keeps_the_checkpoint_before(tmp_path: Path) -> None:
+    """The same with a real limit of the system: files of at most 600 bytes."""
+    import resource
+
+    trainer(tmp_path, max_updates=4).train()
+    loop = trainer(tmp_path)
+    assert loop.resume()
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600, limits[1]))
+    try:
+        with pytest.raises((InputError, OSError)):
+            loop.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert Checkpoints(tmp_path / "checkpoints").newest() == tmp_path / "checkpoints" / "step-000004"
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["best", "last", "step-000004"]
+
+
+def test_checkpoints_of_interruptions_do_not_push_out_those_of_validations(tmp_path: Path) -> None:
+    loop = trainer(tmp_path, average=3, max_updates=12)
+    loop.interruption.wanted = True
+    with pytest.raises(KeyboardInterrupt):
+        loop.train()
+    assert steps_saved(tmp_path) == [1]
+    loop = trainer(tmp_path, average=3, max_updates=12)
+    assert loop.resume()
+    loop.train()
+    assert steps_saved(tmp_path) == [4, 8, 12]
+
+
+def steps_saved(folder: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*"))
+
+
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / ".saving-xyz").mkdir(parents=True)
+    (tmp_path / "checkpoints" / ".saving-xyz" / "model.safetensors").write_bytes(b"half")
+    loop = trainer(tmp_path)
+    assert not loop.resume()
+    loop.train()
+    assert not (tmp_path / "checkpoints" / ".saving-xyz").exists()
+
+
+def test_a_person_sees_a_bar_and_a_file_gets_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "_SECONDS_BETWEEN_LINES", 0.0)
+    facts = r"loss \d+\.\d+, lr 1\.00e-02, [\d,]+ tokens/s, at most \d+\.\d min left"
+    for terminal in (True, False):
+        shown = io.StringIO()
+        console = Console(file=shown, force_terminal=terminal, width=160, color_system=None)
+        trainer(tmp_path / str(terminal), console=console).train()
+        text = shown.getvalue()
+        assert ("━" in text) == terminal
+        assert len(re.findall(rf"update \d+ of 12: {facts}", text)) == (3 if terminal else 3 + 12)
+        assert len(re.findall(r"dev_bleu \d", text)) == 3
+        if terminal:
+            assert re.findall(rf"12/12 ━+ {facts}", text)
+
+
+def test_tensorboard_gets_the_metrics(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trainer(tmp_path, max_updates=8, tensorboard=True).train()
+    loop = trainer(tmp_path, tensorboard=True)
+    assert loop.resume()
+    loop.train()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("dev_bleu")] == [4, 8, 12]
+    losses = [json.loads(line)["train_loss"] for line in read_lines(tmp_path / "metrics.jsonl")]
+    assert [event.value for event in events.Scalars("train_loss")] == pytest.approx(losses)
+
+
+def test_without_tensorboard_a_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(InputError, match=r"install it with: pip install 'qknorm\[tensorboard\]'"):
+        trainer(tmp_path, tensorboard=True)
