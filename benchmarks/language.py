@@ -13,8 +13,6 @@ import argparse
 import contextlib
 import importlib.util
 import io
-import json
-import platform
 import statistics
 import sys
 import tempfile
@@ -28,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from benchmarks.common import DEFAULT_OUT, finish, machine
 from qknorm import LanguageModel, parameter_groups
 from qknorm.data.characters import Characters
 from qknorm.experiments import sweep as sweeps
@@ -143,7 +142,7 @@ def generation(rounds: int) -> dict[str, float]:
 
 
 def sweep_throughput(console: Console) -> dict[str, float]:
-    """Runs per hour of a few small runs, in parallel and one after the other; the second half of each is counted."""
+    """Runs per hour of a few small runs, in parallel and one after the other, each after a warm-up of one update."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "text").write_text("to be, or not to be, that is the question\n" * 2000)
@@ -170,13 +169,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; noisy")
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; not compared without it")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder for the JSON")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder for the JSON")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     console = Console()
     result: dict[str, Any] = {
-        "machine": {"torch": torch.__version__, "threads": torch.get_num_threads(), "processor": platform.machine()},
-        "command": "make bench",
+        "machine": machine(),
+        "command": "make bench-language",
         "steps": {
             name: steps(size, arguments.nanogpt, 15.0 if arguments.quick else 90.0) for name, size in SIZES.items()
         },
@@ -190,11 +189,7 @@ def main() -> None:
     console.print(table)
     console.print(f"generation: the cache is {result['generation']['times faster']:.1f} × faster")
     console.print({name: round(value) for name, value in result["sweep, runs per hour"].items()})
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "language.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    missed = verdict(result)
-    console.print("\n".join(["Targets missed:", *missed]) if missed else "[green]Every target is met.[/]")
-    sys.exit(1 if missed else 0)
+    sys.exit(finish("language", result, verdict(result), arguments.out, console))
 
 
 def verdict(result: dict[str, Any]) -> list[str]:

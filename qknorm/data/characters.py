@@ -88,10 +88,23 @@ class Text:
 
 
 class WindowSampler:
-    """Endless batches of windows at random places of some blocks. The n-th batch depends on the seed and n alone."""
+    """Endless batches of windows at random places of some blocks. The n-th batch depends on the seed and n alone.
 
-    def __init__(self, text: Text, blocks: Sequence[Block], length: int, windows: int, seed: int) -> None:
+    Several processes share each batch: process `rank` of `processes` gets its part of the windows.
+    """
+
+    def __init__(
+        self,
+        text: Text,
+        blocks: Sequence[Block],
+        length: int,
+        windows: int,
+        seed: int,
+        rank: int = 0,
+        processes: int = 1,
+    ) -> None:
         self.text, self.length, self.windows, self.seed = text, length, windows, seed
+        self.share = slice(rank, None, processes)
         self.starts = window_starts(blocks, length + 1)
         self.position = 0
 
@@ -99,7 +112,7 @@ class WindowSampler:
         while True:
             chosen = np.random.default_rng([self.seed, self.position]).integers(len(self.starts), size=self.windows)
             self.position += 1
-            yield self.text.windows(self.starts[chosen], self.length)
+            yield self.text.windows(self.starts[chosen[self.share]], self.length)
 
     def state_dict(self) -> dict[str, Any]:
         return {"position": self.position}

@@ -229,7 +229,7 @@ def _finish(folder: Path) -> None:
         "best_val_loss": min(losses),
         "final_val_loss": losses[-1],
         "best_step": lines[losses.index(min(losses))]["step"],
-        "seconds": round(lines[-1]["seconds"] - sum(line["validation_seconds"] for line in lines[:-1]), 2),
+        "seconds": round(lines[-1]["seconds"] - sum(line["validation_seconds"] for line in lines), 2),
     }
     with replacing(folder / "result.json") as file:
         file.write(json.dumps(result).encode())

@@ -24,8 +24,10 @@ from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_diagnostics import diagnose
 from qknorm.models.gpt import GPT, GPTConfig
+from qknorm.training import processes
 from qknorm.training.language_recipe import GPTRecipe, LanguageRecipe, TextRecipe, load_any_recipe
-from qknorm.training.recipe import save_recipe
+from qknorm.training.recipe import refuse_changes, save_recipe
+from qknorm.training.run import Run
 from qknorm.training.schedules import Schedule
 from qknorm.training.trainer import Limits, Progress, Trainer
 
@@ -39,7 +41,9 @@ class LanguageTask:
     def __init__(self, recipe: LanguageRecipe, model: GPT, text: Text, fold: Fold) -> None:
         self.model = model
         training, self.context = recipe.training, recipe.model.context
-        self.batches = WindowSampler(text, fold.train, self.context, training.batch, training.seed)
+        self.batches = WindowSampler(
+            text, fold.train, self.context, training.batch, training.seed, processes.rank(), processes.count()
+        )
         starts = consecutive_windows(fold.held_out, self.context + 1)
         if training.validation_windows is not None and training.validation_windows < len(starts):
             starts = starts[np.linspace(0, len(starts) - 1, training.validation_windows).round().astype(np.int64)]
@@ -70,17 +74,21 @@ class LanguageTask:
 def train(recipe: LanguageRecipe, folder: Path, console: Console, resume: bool) -> Progress:
     """Train from the beginning, or go on where an interrupted run stands."""
     if resume:
-        recipe = recipe_of(folder)
+        refuse_changes(recipe_of(folder), recipe, folder)
     elif (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} holds a run already; go on with --resume, or choose another name=NAME")
-    text = read_text(recipe.data)
+    if recipe.training.batch < processes.count():
+        raise InputError(
+            f"training.batch ({recipe.training.batch}) must be at least the number of processes ({processes.count()})"
+        )
+    text = processes.first_then_others(lambda: read_text(recipe.data))
     fold = fold_of(recipe.data, text)
     torch.manual_seed(recipe.training.seed)
-    model = GPT(gpt_config(recipe.model, len(text.characters)))
-    task = LanguageTask(recipe, model.to("cuda" if torch.cuda.is_available() else "cpu"), text, fold)
+    model = GPT(gpt_config(recipe.model, len(text.characters))).to(processes.device())
+    task = LanguageTask(recipe, model, text, fold)
     if resume:
         _check_text(folder, text)
-    else:
+    elif processes.rank() == 0:
         _start(folder, recipe, text)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     console.print(
@@ -93,15 +101,14 @@ def train(recipe: LanguageRecipe, folder: Path, console: Console, resume: bool) 
     try:
         return trainer.train()
     except KeyboardInterrupt:
-        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: qknorm train {folder} --resume")
+        command = processes.command_to_resume(folder, processes.count())
+        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}", soft_wrap=True)
         raise
 
 
 def recipe_of(folder: Path) -> LanguageRecipe:
     """The recipe of a run of a language model; an InputError if the folder is none."""
-    if not (folder / "recipe.yaml").is_file():
-        raise InputError(f"{folder} is no run folder: there is no recipe.yaml in it")
-    recipe = load_any_recipe(folder / "recipe.yaml")
+    recipe = load_any_recipe(Run.open(folder).folder / "recipe.yaml")
     if not isinstance(recipe, LanguageRecipe):
         raise InputError(f"{folder} holds a translator, not a language model; try: qknorm translate {folder}")
     return recipe

@@ -78,7 +78,7 @@ class LanguageTrainingRecipe(Part):
     seed: int = Field(1, ge=0)
     """Of everything that is drawn at random."""
     batch: int = Field(64, ge=1)
-    """Windows per update."""
+    """Windows per update; several processes share them."""
     iterations: int = Field(5000, ge=1)
     """Updates."""
     peak: float = Field(1e-3, gt=0)

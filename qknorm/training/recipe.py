@@ -213,6 +213,20 @@ def save_recipe(recipe: Part, path: Path) -> None:
         file.write(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True).encode())
 
 
+def refuse_changes(begun: Part, given: Part, folder: Path) -> None:
+    """A run goes on exactly, so its recipe stays as it was."""
+    before, now = begun.model_dump(), given.model_dump()
+    for part in before:
+        if before[part] == now[part]:
+            continue
+        parts = (before[part], now[part]) if isinstance(before[part], dict) else ({"": before[part]}, {"": now[part]})
+        key = next(key for key in parts[0] if parts[0][key] != parts[1][key])
+        raise InputError(
+            f"{folder} was begun with {f'{part}.{key}'.rstrip('.')}={parts[0][key]}, not {parts[1][key]}; "
+            f"go on with: qknorm train {folder} --resume, or choose another name=NAME"
+        )
+
+
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe, changed by `key=value` such as training.seed=3, or seed=3 where that is unambiguous."""
     return make_recipe(read_recipe(path), overrides, str(path))

@@ -61,3 +61,11 @@ def test_the_sampler_goes_on_where_it_was(text: Text) -> None:
     second.load_state_dict(first.state_dict())
     for (a, _), (b, _) in zip(whole[3:], second, strict=False):
         assert torch.equal(a, b)
+
+
+def test_processes_share_each_batch(text: Text) -> None:
+    whole = WindowSampler(text, [Block(0, 520)], 9, 5, 7)
+    shares = [WindowSampler(text, [Block(0, 520)], 9, 5, 7, rank, 2) for rank in (0, 1)]
+    for (expected, _), (first, _), (second, _) in islice(zip(whole, *shares, strict=False), 3):
+        assert (len(first), len(second)) == (3, 2)
+        assert sorted([*first.tolist(), *second.tolist()]) == sorted(expected.tolist())

@@ -15,6 +15,7 @@ import pytest
 from qknorm import LanguageModel
 from qknorm.data.textfiles import read_lines
 from tests.journeys.test_command import run
+from tests.journeys.test_processes import run_two
 from tests.journeys.test_training import digest
 
 RECIPE = """
@@ -65,6 +66,24 @@ def test_train_interrupt_go_on_and_generate(folder: Path) -> None:
     done = run("generate", "runs/tiny", "--prompt", "the É", cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "the character 'É'" in done.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_learns(folder: Path) -> None:
+    """They share the windows of each update, here 3 and 2."""
+    settings = ["dropout=0", "batch=5"]
+    one = run("train", "tiny.yaml", "name=one", *settings, cwd=folder)
+    assert one.returncode == 0, one.stderr
+    two = run_two("train", "tiny.yaml", "name=two", *settings, cwd=folder)
+    assert two.returncode == 0, two.stderr
+    ours, theirs = (outcome(folder / "runs" / name)[1] for name in ("one", "two"))
+    assert len(ours) == len(theirs) == 4
+    for mine, yours in zip(ours, theirs, strict=True):
+        for key in ("train_loss", "val_loss", "lr"):
+            assert yours[key] == pytest.approx(mine[key], rel=1e-4)  # type: ignore[index]
+    refused = run_two("train", "tiny.yaml", "name=three", "batch=1", cwd=folder)
+    assert "training.batch (1) must be at least the number of processes (2)" in refused.stderr
+    assert not (folder / "runs" / "three").exists()
 
 
 @pytest.mark.slow

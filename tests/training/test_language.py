@@ -10,7 +10,7 @@ from qknorm import comparable_scale, henry_scale
 from qknorm.errors import InputError
 from qknorm.training.language import fold_of, gpt_config, read_text, recipe_of, train
 from qknorm.training.language_recipe import GPTRecipe, LanguageRecipe, load_any_recipe
-from qknorm.training.recipe import Recipe
+from qknorm.training.recipe import Recipe, save_recipe
 
 
 def recipe(folder: Path, text: str, **data: Any) -> LanguageRecipe:
@@ -75,6 +75,14 @@ def test_a_wrong_recipe_gets_one_sentence(tmp_path: Path, content: str, message:
     (tmp_path / "recipe.yaml").write_text(content)
     with pytest.raises(InputError, match=message):
         load_any_recipe(tmp_path / "recipe.yaml")
+
+
+def test_a_run_goes_on_with_its_own_recipe_only(tmp_path: Path) -> None:
+    chosen = recipe(tmp_path, "a line of text\n" * 40)
+    save_recipe(chosen, tmp_path / "recipe.yaml")
+    changed = chosen.model_copy(update={"training": chosen.training.model_copy(update={"seed": 5})})
+    with pytest.raises(InputError, match=r"was begun with training\.seed=1, not 5"):
+        train(changed, tmp_path, Console(quiet=True), resume=True)
 
 
 def test_the_key_task_chooses_the_kind(tmp_path: Path) -> None:
