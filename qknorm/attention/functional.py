@@ -33,8 +33,8 @@ def qk_attention(
     query: (..., heads, queries, head_dim); key, value: (..., heads, keys, head_dim), or fewer heads with
     `enable_gqa`. scale: g, of shape () or (heads,), or a number. attn_mask: True where a query may attend, or floats
     that are added; broadcast to (..., heads, queries, keys). is_causal: query i sees keys 0 … i, also beside a mask.
-    A query that may attend to nothing returns zeros. Memory grows linearly with length, except with dropout on a CPU,
-    and except for the mask itself where one is combined with is_causal.
+    A query that may attend to nothing returns zeros. Memory grows linearly with length, except
+    for the mask itself where one is combined with is_causal, and with dropout on a CPU without a C++ compiler.
     """
     query, key = _normalized(query, key, scale, p)
     return attend(query, key, value, 1.0, attn_mask, is_causal, dropout_p, enable_gqa)

@@ -122,7 +122,8 @@ class KeyValueCache:
     def _grow(self, new: KeyValues, needed: int) -> None:
         room = max(needed, 2 * self.length, 16)
         entries = len(new.keys) if self._room is None else len(self._room.keys)
-        grown = KeyValues(*(tensor.new_empty(entries, tensor.shape[1], room, tensor.shape[3]) for tensor in new))
+        # In memory the positions come first, so that a new one is written in one piece.
+        grown = KeyValues(*(tensor.new_empty(room, entries, *tensor.shape[1::2]).permute(1, 2, 0, 3) for tensor in new))
         if self._room is not None:
             for target, source in zip(grown, self._room, strict=True):
                 target[:, :, : self.length] = source[:, :, : self.length]
@@ -247,6 +248,17 @@ class QKNormAttention(nn.Module):
         """The attention probabilities of `forward`, without dropout: (batch, heads, queries, keys)."""
         q, k, _, attn_mask, is_causal = self._inputs(query, memory, attn_mask, is_causal, None)
         return attention_weights(q, k, self._softmax_scale, attn_mask, is_causal, self._shares_kv_heads)
+
+    def attend_shared(self, query: Tensor, memory: KeyValues, entries: Tensor, lengths: Tensor) -> Tensor:
+        """Attend from single positions to memories that several of them share, for decoding with beams on a CPU.
+
+        query: (rows, 1, dim). entries: (rows,), whose memory each looks at. lengths: (batch of the memory,), how many
+        positions of it are real. The same as `forward` with the memory repeated and masked, without the copies.
+        """
+        q = self.q_norm(self._split_heads(self.q_proj(query), self.num_heads))
+        out = native.attend_to_shared(q, *memory, entries, lengths, self._softmax_scale)
+        projected: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
+        return projected
 
     def key_values(self, memory: Tensor) -> KeyValues:
         """Normalised keys, and values, of (batch, length, dim). Computed once, they serve every decoding step."""

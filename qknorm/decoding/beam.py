@@ -94,7 +94,7 @@ class Search:
         self.device = model.languages.device
         dtype = torch.promote_types(model.languages.dtype, torch.float32)
         source = Batch.of(sources, [[] for _ in sources]).source.to(self.device)
-        self.state: DecodingState = model.start(source, pair)
+        self.state: DecodingState = model.start(source, pair, settings.beam_size)
         self.said = model.said(pair)
         self.end = int((self.said == EOS).nonzero())
         self.active = torch.arange(len(sources), device=self.device)
@@ -102,7 +102,7 @@ class Search:
         most = math.inf if settings.max_length is None else settings.max_length
         limits = [min(len(pieces) + settings.extra_length, most) for pieces in sources]
         self.limits = torch.tensor(limits, device=self.device)
-        rows = len(sources) * settings.beam_size
+        rows = self.row_count = len(sources) * settings.beam_size
         self.last = torch.full((rows,), BOS, device=self.device)
         self.pieces = torch.empty(rows, 0, dtype=torch.long, device=self.device)
         self.piece_scores = torch.empty(rows, 0, dtype=dtype, device=self.device)
@@ -110,6 +110,8 @@ class Search:
         # Sums of many pieces, in double precision: their rounding must not be coarser than that of the pieces.
         self.totals = torch.zeros(rows, dtype=torch.double, device=self.device)
         self.finished = torch.zeros(rows, dtype=torch.bool, device=self.device)
+        self.growing = torch.arange(rows, device=self.device)
+        """The rows that the model goes on with, in its order: the unfinished ones, or all where it needs them all."""
         # All beams start alike, so only the first of each sentence may be extended.
         self.totals.view(-1, settings.beam_size)[:, 1:] = -math.inf
         self.tolerance = _TOLERANCE[dtype]
@@ -126,19 +128,21 @@ class Search:
 
     def extend(self) -> None:
         """Say one more piece in every hypothesis."""
-        logits = self.model.step(self.last, self.pair, self.state).to(self.piece_scores.dtype)
+        logits = self.model.step(self.last[self.growing], self.pair, self.state).to(self.piece_scores.dtype)
         self._continue(*self.choose(logits))
 
     def choose(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best of all continuations, for each row: which row it continues, what it says, with which probability.
 
-        What is said is its place in `said`, the probability a logarithm. The best `beam_size` of a sentence are among
-        the best `beam_size` of each of its beams; one more of each shows how close the decision was, and one more is
-        there for an end that is forbidden.
+        logits: of the growing rows. What is said is its place in `said`, the probability a logarithm. The best
+        `beam_size` of a sentence are among the best `beam_size` of each of its beams; one more of each shows how close
+        the decision was, and one more is there for an end that is forbidden.
         """
         beams = self.settings.beam_size
-        likeliest, said, sums = native.likeliest(logits, min(beams + 2, len(self.said)))
-        likeliest, said = self._allowed(likeliest, said, logits[:, self.end] - sums)
+        best_of_growing, said_by_growing, sums = native.likeliest(logits, min(beams + 2, len(self.said)))
+        likeliest = self._of_all(best_of_growing, -math.inf)
+        ending = self._of_all(logits[:, self.end] - sums, -math.inf)
+        likeliest, said = self._allowed(likeliest, self._of_all(said_by_growing, self.end), ending)
         scores, said = self._scores_of_continuations(likeliest, said)
         candidates = scores.shape[1]
         best, places = scores.view(-1, beams * candidates).topk(min(beams + 1, beams * candidates))
@@ -146,6 +150,14 @@ class Search:
         first = torch.arange(0, scores.numel(), beams * candidates, device=self.device)
         chosen = (first[:, None] + places[:, :beams]).flatten()
         return chosen // candidates, said.flatten()[chosen], likeliest.flatten()[chosen]
+
+    def _of_all(self, of_growing: Tensor, otherwise: float) -> Tensor:
+        """What belongs to the growing rows, spread over all rows."""
+        if len(of_growing) == len(self.last):
+            return of_growing
+        return of_growing.new_full((len(self.last), *of_growing.shape[1:]), otherwise).index_copy_(
+            0, self.growing, of_growing
+        )
 
     def must_end(self) -> Tensor | None:
         """(rows,): at its limit a sentence must end. None if no sentence is."""
@@ -194,8 +206,17 @@ class Search:
         self.totals = self.totals[origins] + piece_scores
         self.lengths = self.lengths[origins] + ~was_finished
         self.finished = was_finished | (said == self.end)
-        if self.settings.beam_size > 1:
-            self.state.reorder(origins)
+        self._grow_on(origins)
+
+    def _grow_on(self, origins: Tensor) -> None:
+        """Tell the model which of its rows each growing row continues, given which row of the beams each row does."""
+        row_of_model = torch.empty(self.row_count, dtype=torch.long, device=self.device)
+        row_of_model[self.growing] = torch.arange(len(self.growing), device=self.device)
+        rows = torch.arange(len(origins), device=self.device)
+        self.growing = rows[~self.finished] if self.state.takes_any_rows else rows
+        self.row_count = len(origins)
+        if len(self.growing):
+            self.state.reorder(row_of_model[origins[self.growing]], self.growing // self.settings.beam_size)
 
     def collect_finished(self) -> None:
         """Take the sentences whose best hypotheses are certain out of the batch."""
@@ -230,8 +251,8 @@ class Search:
         self.active, self.limits, self.is_close = self.active[groups], self.limits[groups], self.is_close[groups]
         self.last, self.pieces, self.piece_scores = self.last[rows], self.pieces[rows], self.piece_scores[rows]
         self.lengths, self.totals, self.finished = self.lengths[rows], self.totals[rows], self.finished[rows]
-        if len(rows):
-            self.state.reorder(rows)
+        self._grow_on(rows)
+        if len(groups):
             self.state.keep_sentences(groups)
 
     def _hypothesis(self, row: int) -> Hypothesis:

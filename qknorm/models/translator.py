@@ -17,6 +17,7 @@ from qknorm.attention.module import KeyValueCache, KeyValues, QKNormAttention
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import PAD
 from qknorm.models.layers import Embedding, FeedForward, NormKind, Placement, Residual, make_norm, sinusoids
+from qknorm.native import decoding
 from qknorm.native.training import dropout, linear_cross_entropy
 
 
@@ -93,42 +94,60 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.dim, config.feed_forward, config.relu_dropout)
         self.feed_forward_residual = config.make_residual()
 
-    def forward(
-        self, x: Tensor, memory: Tensor | KeyValues, memory_mask: Tensor, cache: KeyValueCache | None = None
-    ) -> Tensor:
-        """With a cache, x is (batch × beams, 1, dim) and memory has one row per sentence, not one per beam."""
+    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+        x = self.attention_residual(x, lambda x: self.attention(x, is_causal=True))
+        x = self.source_attention_residual(x, lambda x: self.source_attention(x, memory, attn_mask=memory_mask))
+        out: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return out
+
+    def step(self, x: Tensor, memory: KeyValues, cache: KeyValueCache, state: DecodingState) -> Tensor:
+        """One more position of each row: x is (rows, 1, dim)."""
         x = self.attention_residual(x, lambda x: self.attention(x, is_causal=True, cache=cache))
-        per_sentence = x.reshape(memory_mask.shape[0], -1, x.shape[-1])  # the beams become queries side by side
-        attended = self.source_attention_residual(
-            per_sentence, lambda x: self.source_attention(x, memory, attn_mask=memory_mask)
-        )
-        out: Tensor = self.feed_forward_residual(attended.view_as(x), self.feed_forward)
+        x = self.source_attention_residual(x, lambda x: state.attend_to_source(self.source_attention, x, memory))
+        out: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return out
 
 
 @dataclass
 class DecodingState:
-    """What the decoder keeps between two pieces."""
+    """What the decoder keeps between two pieces. Sentences have several rows each, one for each of their beams."""
 
     memories: list[KeyValues]
-    """Per layer, the keys and values of the source: one row per sentence."""
+    """Per layer, the keys and values of the source: one entry per sentence."""
     memory_mask: Tensor
     caches: list[KeyValueCache]
-    """Per layer, those of the target so far: one row per sentence and beam."""
+    """Per layer, those of the target so far: one entry per row."""
     vectors: Tensor
     """The embedding vectors, normalised once."""
     output: tuple[Tensor, Tensor]
     """Weight and bias of the output layer."""
+    sentences: Tensor
+    """(rows,): the sentence of each row."""
 
-    def reorder(self, beams: Tensor) -> None:
-        """Let row i continue what row beams[i] was."""
+    def __post_init__(self) -> None:
+        self.lengths = self.memory_mask.sum((1, 2, 3))
+        self.takes_any_rows = decoding.can_serve(*self.memories[0])
+        """Whether sentences may have different numbers of rows; if not, all have the same, side by side."""
+
+    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+        """Let row i continue what row rows[i] was; it belongs to sentences[i]."""
+        self.sentences = sentences
         for cache in self.caches:
-            cache.reorder(beams)
+            cache.reorder(rows)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Go on with these sentences only; `reorder` does the same for their beams."""
+        """Go on with these sentences only; `reorder` does the same for their rows."""
         self.memories = [KeyValues(*(side.index_select(0, sentences) for side in memory)) for memory in self.memories]
         self.memory_mask = self.memory_mask.index_select(0, sentences)
+        self.lengths = self.lengths.index_select(0, sentences)
+
+    def attend_to_source(self, attention: QKNormAttention, x: Tensor, memory: KeyValues) -> Tensor:
+        """Attention of (rows, 1, dim) to the sentences, whose memory is not copied for each row."""
+        if self.takes_any_rows:
+            return attention.attend_shared(x, memory, self.sentences, self.lengths)
+        per_sentence = x.reshape(len(self.memory_mask), -1, x.shape[-1])  # the rows become queries side by side
+        attended: Tensor = attention(per_sentence, memory, attn_mask=self.memory_mask)
+        return attended.view_as(x)
 
 
 class LanguagePair(NamedTuple):
@@ -184,19 +203,20 @@ class TranslatorModel(nn.Module):
         encoded: Tensor = self.encoder_norm(x)
         return encoded
 
-    def start(self, source: Tensor, pair: int) -> DecodingState:
-        """Read the source sentences (batch, length), once."""
+    def start(self, source: Tensor, pair: int, beams: int = 1) -> DecodingState:
+        """Read the source sentences (batch, length), once; each is to have so many rows side by side."""
         vectors, mask = self.embedding.vectors(), (source != PAD)[:, None, None, :]
         encoded = self.encode(source, mask, pair, vectors)
         memories = [layer.source_attention.key_values(encoded) for layer in self._decoder_layers()]
         caches = [KeyValueCache() for _ in self.decoder]
-        return DecodingState(memories, mask, caches, vectors, self._output(pair, vectors))
+        rows = torch.arange(len(source), device=source.device).repeat_interleave(beams)
+        return DecodingState(memories, mask, caches, vectors, self._output(pair, vectors), rows)
 
     def step(self, pieces: Tensor, pair: int, state: DecodingState) -> Tensor:
-        """Say one more piece after `pieces` (batch × beams,): logits over `said(pair)`."""
+        """Say one more piece after `pieces` (rows,): logits over `said(pair)`."""
         x = self._input(pieces[:, None], self.pairs[pair][1], state.vectors, start=state.caches[0].length)
-        for layer, memory, cache in zip(self.decoder, state.memories, state.caches, strict=True):
-            x = layer(x, memory, state.memory_mask, cache)
+        for layer, memory, cache in zip(self._decoder_layers(), state.memories, state.caches, strict=True):
+            x = layer.step(x, memory, cache, state)
         return F.linear(self.decoder_norm(x)[:, 0], *state.output)
 
     def _decoder_layers(self) -> Iterator[DecoderLayer]:

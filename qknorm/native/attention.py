@@ -17,7 +17,10 @@ from qknorm.native import compiler
 
 
 def can_attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
-    """Whether the kernel does this: float32, (batch, heads, length, head_dim), a boolean mask or none."""
+    """Whether the kernel does this: float32, (batch, heads, length, head_dim), a boolean mask or none.
+
+    Like torch's fused attention it has no second derivative, and is not used where that has been switched off.
+    """
     four = all(tensor.dim() == 4 and tensor.dtype == torch.float32 for tensor in (query, key, value))
     return (
         four
@@ -27,6 +30,7 @@ def can_attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -
         and query.shape[1] % key.shape[1] == 0
         and min(*query.shape, *key.shape) > 0
         and (mask is None or mask.dtype == torch.bool)
+        and torch.backends.cuda.flash_sdp_enabled()  # what torch.nn.attention.sdpa_kernel sets, on a CPU too
         and compiler.can_serve(query, key, value, *(() if mask is None else (mask,)))
         and _kernels() is not None
     )

@@ -42,11 +42,11 @@ inline void add_scaled(float *__restrict to, const float *__restrict from, float
     for (int32_t i = 0; i < length; ++i) to[i] += factor * from[i];
 }
 
-// One query against `length` keys: `start_of(t)` is where key or value t lies, in floats from the start of its tensor.
-template <class Start>
-inline void attend(const float *q, const float *k, const float *v, float *o, float *scores, int64_t length,
-                   int32_t row, float scale, Start start_of) {
-    for (int64_t t = 0; t < length; ++t) scores[t] = dot(q, k + start_of(t), row) * scale;
+// One query against `length` keys and values; `key(t)` and `value(t)` are where they lie.
+template <class Key, class Value>
+inline void attend(const float *q, Key key, Value value, float *o, float *scores, int64_t length, int32_t row,
+                   float scale) {
+    for (int64_t t = 0; t < length; ++t) scores[t] = dot(q, key(t), row) * scale;
     const float largest = largest_of(scores, int32_t(length));
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -55,7 +55,7 @@ inline void attend(const float *q, const float *k, const float *v, float *o, flo
         sum += scores[t];
     }
     for (int32_t i = 0; i < row; ++i) o[i] = 0.0f;
-    for (int64_t t = 0; t < length; ++t) add_scaled(o, v + start_of(t), scores[t] / sum, row);
+    for (int64_t t = 0; t < length; ++t) add_scaled(o, value(t), scores[t] / sum, row);
 }
 
 thread_local std::vector<float> scratch;
@@ -74,29 +74,31 @@ extern "C" void attend_to_history(const float *q, const float *k, const float *v
         const int64_t *slots = history + r * shape[5];
         for (int64_t h = 0; h < heads; ++h) {
             const int64_t head = (h / group) * strides[1];
-            attend(q + r * strides[3] + h * strides[4], k, v, o + (r * heads + h) * row, scratch.data(), length,
-                   int32_t(row), scale,
-                   [=](int64_t t) { return slots[t] * strides[0] + head + t * strides[2]; });
+            const auto place = [=](int64_t t) { return slots[t] * strides[0] + head + t * strides[2]; };
+            attend(q + r * strides[3] + h * strides[4], [=](int64_t t) { return k + place(t); },
+                   [=](int64_t t) { return v + place(t); }, o + (r * heads + h) * row, scratch.data(), length,
+                   int32_t(row), scale);
         }
     }
 }
 
-// Attention of the hypotheses of each sentence to its source, whose padding stands at the end: lengths[s] keys of
-// sentence s are real. `shape` is (sentences, beams, heads, key heads, row); `strides` are sentence, head and position
-// of the memory, then hypothesis and head of q. o is (sentences, beams, heads, row).
-extern "C" void attend_to_source(const float *q, const float *k, const float *v, float *o, const int64_t *lengths,
-                                 const int64_t *shape, const int64_t *strides, float scale, int threads) {
-    const int64_t sentences = shape[0], beams = shape[1], heads = shape[2], group = shape[2] / shape[3], row = shape[4];
-#pragma omp parallel for num_threads(threads)
-    for (int64_t s = 0; s < sentences; ++s) {
-        if (int64_t(scratch.size()) < lengths[s]) scratch.resize(lengths[s] + 64);
-        for (int64_t h = 0; h < heads; ++h)
-            for (int64_t b = 0; b < beams; ++b) {
-                const int64_t r = s * beams + b;
-                const int64_t head = s * strides[0] + (h / group) * strides[1], step = strides[2];
-                attend(q + r * strides[3] + h * strides[4], k, v, o + (r * heads + h) * row, scratch.data(),
-                       lengths[s], int32_t(row), scale, [=](int64_t t) { return head + t * step; });
-            }
+// Attention of rows to memories (entries, key heads, room, row) that they share: row r looks at the first lengths[e]
+// positions of entry e = entries[r]. `shape` is (rows, heads, key heads, longest, row); `strides` are entry, head and
+// position of the keys, row and head of q, then those of the values.
+extern "C" void attend_to_shared(const float *q, const float *k, const float *v, float *o, const int64_t *entries,
+                                 const int64_t *lengths, const int64_t *shape, const int64_t *strides, float scale,
+                                 int threads) {
+    const int64_t rows = shape[0], heads = shape[1], group = shape[1] / shape[2], row = shape[4];
+#pragma omp parallel for num_threads(threads) schedule(static, ROWS_TOGETHER)
+    for (int64_t r = 0; r < rows; ++r) {
+        if (int64_t(scratch.size()) < shape[3]) scratch.resize(shape[3] + 64);
+        for (int64_t h = 0; h < heads; ++h) {
+            const float *keys = k + entries[r] * strides[0] + (h / group) * strides[1];
+            const float *values = v + entries[r] * strides[5] + (h / group) * strides[6];
+            attend(q + r * strides[3] + h * strides[4], [=](int64_t t) { return keys + t * strides[2]; },
+                   [=](int64_t t) { return values + t * strides[7]; }, o + (r * heads + h) * row, scratch.data(),
+                   lengths[entries[r]], int32_t(row), scale);
+        }
     }
 }
 

@@ -38,6 +38,27 @@ def attend_to_history(query: Tensor, keys: Tensor, values: Tensor, history: Tens
     return out
 
 
+def attend_to_shared(
+    query: Tensor, keys: Tensor, values: Tensor, entries: Tensor, lengths: Tensor, scale: float
+) -> Tensor:
+    """One position of each hypothesis against memories that several have in common.
+
+    query: (rows, heads, 1, head_dim). keys, values: (entries, key heads, length, head_dim). entries: (rows,), whose
+    memory each row looks at. lengths: (entries,), how many of its positions are real. Returns the shape of query.
+    """
+    kernels = _kernels()
+    assert kernels is not None
+    rows, heads, _, row = query.shape
+    out = query.new_empty(rows, heads, 1, row)
+    kernels.attend_to_shared(
+        query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), entries.data_ptr(), lengths.data_ptr(),
+        _numbers((rows, heads, keys.shape[1], keys.shape[2], row)),
+        _numbers((*keys.stride()[:3], query.stride(0), query.stride(1), *values.stride()[:3])), scale,
+        compiler.threads(rows * heads * keys.shape[2] * row),
+    )  # fmt: skip
+    return out
+
+
 def likeliest(logits: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
     """Of each row of logits: its `wanted` largest log-probabilities, where they are, and log Σ exp."""
     if not can_serve(logits) or not logits.is_contiguous():
@@ -63,7 +84,8 @@ def _kernels() -> ctypes.CDLL | None:
         pointer, integer, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
         loaded.attend_to_history.argtypes = [*[pointer] * 7, ctypes.c_float, threads]
         loaded.likeliest.argtypes = [pointer, integer, integer, integer, pointer, pointer, pointer, threads]
-        loaded.attend_to_history.restype = loaded.likeliest.restype = None
+        loaded.attend_to_shared.argtypes = [*[pointer] * 8, ctypes.c_float, threads]
+        loaded.attend_to_shared.restype = loaded.attend_to_history.restype = loaded.likeliest.restype = None
     return loaded
 
 

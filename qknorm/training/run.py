@@ -6,6 +6,7 @@ runs/NAME/  recipe.yaml  corpus.json  dropped.tsv  tokenizer.json  pairs.json  m
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +41,10 @@ class ModelParts:
 
     scale_init: float | None
     """Where g started."""
+    vocabulary: str
+    """The digest of tokenizer.json: the weights mean nothing with another one."""
+    corpus: str
+    """The key of the prepared corpus: a run goes on with the same text."""
     pairs: list[PairParts]
 
     def languages(self) -> list[str]:
@@ -81,7 +86,8 @@ class Run:
     def parts(self) -> ModelParts:
         try:
             content = json.loads((self.folder / "pairs.json").read_text())
-            return ModelParts(content["scale_init"], [PairParts(**pair) for pair in content["pairs"]])
+            pairs = [PairParts(**pair) for pair in content.pop("pairs")]
+            return ModelParts(**content, pairs=pairs)
         except FileNotFoundError:
             raise InputError(f"{self.folder} is no run folder: there is no pairs.json in it") from None
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -103,20 +109,24 @@ class Run:
 
     def make_model(self) -> TranslatorModel:
         """The model of this run with fresh weights."""
-        parts, recipe = self.parts, self.recipe
+        parts, recipe, pieces = self.parts, self.recipe, len(self.subwords)
+        if self.vocabulary_digest() != parts.vocabulary:
+            raise InputError(f"{self.folder / 'tokenizer.json'} is the vocabulary of another run")
         numbers = {code: number for number, code in enumerate(parts.languages())}
         pairs = [
-            LanguagePair(numbers[pair.source], numbers[pair.target], self._mask(pair.target_pieces))
+            LanguagePair(numbers[pair.source], numbers[pair.target], _mask(pair.target_pieces, pieces))
             for pair in parts.pairs
         ]
         return TranslatorModel(_config(recipe.model, parts.scale_init, recipe.training.label_smoothing), pairs)
 
-    def _mask(self, target_pieces: list[int]) -> torch.Tensor:
-        mask = torch.zeros(len(self.subwords), dtype=torch.bool)
-        if max(target_pieces) >= len(mask):
-            raise InputError(f"{self.folder / 'tokenizer.json'} is the vocabulary of another run")
-        mask[target_pieces] = True
-        return mask
+    def vocabulary_digest(self) -> str:
+        return hashlib.sha256((self.folder / "tokenizer.json").read_bytes()).hexdigest()
+
+
+def _mask(target_pieces: list[int], pieces: int) -> torch.Tensor:
+    mask = torch.zeros(pieces, dtype=torch.bool)
+    mask[target_pieces] = True
+    return mask
 
 
 def _config(model: ModelRecipe, scale_init: float | None, label_smoothing: float) -> TranslatorConfig:

@@ -16,7 +16,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -237,6 +237,7 @@ class Trainer:
 
     def _validate(self) -> None:
         self.task.model.eval()
+        speed = self.clock.tokens_per_second()  # of training alone
 
         def validate() -> dict[str, Any]:
             with self.interruption.at_once():
@@ -253,7 +254,7 @@ class Trainer:
             progress.decay = decay.factor
         self.clock.tick(0)
         if processes.rank() == 0:
-            self.report.validated(self._status(), measures, self.task.model)
+            self.report.validated(replace(self._status(), tokens_per_second=speed), measures, self.task.model)
         progress.loss_since_validation, progress.updates_since_validation = 0.0, 0
         self.clock.restart()
         checkpoint = self._save()

@@ -156,6 +156,8 @@ def _make_ready(run: Run, recipe: Recipe, resume: bool) -> tuple[list[Sets], Pre
     prepared = prepare(files, recipe.data.merges, recipe.data.scheme, Rules(), corpora.cache_folder())
     if begins:
         _start(run, recipe, sets, prepared)
+    elif run.parts.corpus != prepared.folder.name:
+        raise InputError(f"the text has changed since {run.folder} was begun; a run cannot go on with another text")
     return sets, prepared
 
 
@@ -219,7 +221,8 @@ def _start(run: Run, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -
     scale_init = (
         henry_scale(max(prepared.length(), 2.0)) if start == "henry" else None if start == "comparable" else start
     )
-    run.save_parts(ModelParts(scale_init, [_pair_parts(one, sets, recipe, prepared) for one in sets]))
+    pairs = [_pair_parts(one, sets, recipe, prepared) for one in sets]
+    run.save_parts(ModelParts(scale_init, run.vocabulary_digest(), prepared.folder.name, pairs))
     save_recipe(recipe, run.folder / "recipe.yaml")
 
 

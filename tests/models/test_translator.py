@@ -103,7 +103,7 @@ def test_beams_share_the_memory_of_their_sentence() -> None:
     translator = model().eval()
     with torch.inference_mode():
         one = translator.step(torch.tensor([2, 2]), 0, translator.start(BATCH.source, 0))
-        beams = translator.step(torch.tensor([2] * 6), 0, translator.start(BATCH.source, 0))
+        beams = translator.step(torch.tensor([2] * 6), 0, translator.start(BATCH.source, 0, beams=3))
     assert torch.allclose(beams, one.repeat_interleave(3, 0), atol=1e-5)
 
 

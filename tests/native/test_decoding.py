@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from qknorm.attention.module import KeyValueCache, KeyValues
+from qknorm.attention.module import KeyValueCache, KeyValues, QKNorm, QKNormAttention
 from qknorm.native import decoding
 
 needs_kernel = pytest.mark.skipif(decoding._kernels() is None, reason="no C++ compiler: the kernels cannot be built")
@@ -76,3 +76,17 @@ def test_a_history_may_be_followed_by_several_positions_at_once() -> None:
     filled = cache.append(second)
     for side in range(2):
         assert torch.equal(filled[side], torch.cat([first[side][rows], second[side]], 2))
+
+
+@needs_kernel
+@torch.inference_mode()
+@pytest.mark.parametrize("qk_norm", ["lp", "rms", None])
+def test_a_shared_memory_is_the_memory_repeated_and_masked(qk_norm: QKNorm | None) -> None:
+    torch.manual_seed(0)
+    attention = QKNormAttention(32, 4, num_kv_heads=2, qk_norm=qk_norm)
+    query, memory = torch.randn(7, 1, 32), torch.randn(3, 9, 32)
+    entries, lengths = torch.tensor([0, 2, 2, 1, 0, 1, 1]), torch.tensor([9, 4, 1])
+    mask = (torch.arange(9) < lengths[entries][:, None])[:, None, None, :]
+    expected = attention(query, memory[entries], attn_mask=mask)
+    shared = attention.attend_shared(query, attention.key_values(memory), entries, lengths)
+    assert torch.allclose(shared, expected, atol=1e-5)

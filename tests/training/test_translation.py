@@ -184,8 +184,16 @@ class TestSplittingOff:
         assert len(list(read_lines(data / "train.source"))) == 270
 
 
-class TestResumeWithAnotherRecipe:
-    def test_the_changed_key_is_named(self, content: Content, tmp_path: Path) -> None:
+class TestResume:
+    def test_a_text_that_has_changed_is_noticed(self, content: Content, tmp_path: Path) -> None:
+        trained(content, tmp_path / "run")
+        with (tmp_path / "train.en").open("a") as source, (tmp_path / "train.gl").open("a") as target:
+            source.write("One more.\n")
+            target.write("Un máis.\n")
+        with pytest.raises(InputError, match=r"the text has changed since .*run was begun"):
+            trained(content, tmp_path / "run", resume=True)
+
+    def test_a_changed_recipe_is_refused_and_the_key_named(self, content: Content, tmp_path: Path) -> None:
         trained(content, tmp_path / "run")
         with pytest.raises(
             InputError, match=r"was begun with training\.seed=1, not 2; go on with: qknorm train .*run --resume"
