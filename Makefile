@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: quickstart test test-fast lint format bench bench-attention bench-translation clean
+.PHONY: quickstart test test-fast lint format bench bench-attention bench-translation bench-language clean
 
 quickstart: $(VENV)/toolkit.stamp  ## see the library at work
 	$(BIN)/qknorm quickstart
@@ -24,13 +24,16 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-attention bench-translation  ## speed and memory against the alternatives, in interleaved runs
+bench: bench-attention bench-translation bench-language  ## speed and memory against the alternatives, in interleaved runs
 
 bench-attention: $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.attention
 
 bench-translation: $(VENV)/bench.stamp  ## with REFERENCE=FOLDER also against a checkout of the first paper's code
 	$(BIN)/python -m benchmarks.translation $(if $(REFERENCE),--reference $(REFERENCE))
+
+bench-language: $(VENV)/bench.stamp  ## with NANOGPT=FOLDER also against a checkout of nanoGPT
+	$(BIN)/python -m benchmarks.language $(if $(NANOGPT),--nanogpt $(NANOGPT))
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

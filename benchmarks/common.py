@@ -32,6 +32,6 @@ def finish(name: str, result: dict[str, Any], missed: Sequence[str], out: Path, 
     """Write the figures, say which targets were missed, and return the exit code."""
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    console.print(f"Written: {out / name}.json and {name}.png")
+    console.print(f"Written to {out}: {', '.join(sorted(path.name for path in out.glob(f'{name}.*')))}")
     console.print("\n".join(["Targets missed:", *missed]) if missed else "[green]Every target is met.[/]")
     return 1 if missed else 0

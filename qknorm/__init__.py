@@ -9,6 +9,7 @@ from qknorm.attention.module import KeyValueCache, KeyValues, LpNorm, QKNormAtte
 from qknorm.attention.scale import comparable_scale, henry_scale, percentile_length
 
 if TYPE_CHECKING:
+    from qknorm.decoding.language_model import LanguageModel
     from qknorm.decoding.translator import Translator
 
 __version__ = _version("qknorm")
@@ -20,12 +21,17 @@ def __getattr__(name: str) -> Any:
         from qknorm.decoding.translator import Translator
 
         return Translator
+    if name == "LanguageModel":
+        from qknorm.decoding.language_model import LanguageModel
+
+        return LanguageModel
     raise AttributeError(f"module 'qknorm' has no attribute {name!r}")
 
 
 __all__ = [
     "KeyValueCache",
     "KeyValues",
+    "LanguageModel",
     "LpNorm",
     "QKNormAttention",
     "Translator",

@@ -18,7 +18,7 @@ except ImportError:
     sys.exit(2)
 
 import qknorm
-from qknorm.commands import translation
+from qknorm.commands import language, translation
 from qknorm.commands.data import app as data_app
 from qknorm.commands.translate import translate
 from qknorm.errors import InputError
@@ -38,6 +38,8 @@ app.command()(translation.train)
 app.command()(translate)
 app.command()(translation.score)
 app.command()(translation.compare)
+app.command()(language.generate)
+app.command()(language.sweep)
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 

@@ -29,7 +29,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stands.")] = False,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
 ) -> None:
-    """Train a translator, and score it on its test set. Ctrl-C saves; --resume goes on exactly."""
+    """Train a translator and score it, or a language model (task: language). Ctrl-C saves; --resume goes on exactly."""
     from qknorm.training import processes
 
     with processes.together():
@@ -40,10 +40,13 @@ def _train(
     recipe: Path | None, settings: list[str], src: Path | None, tgt: Path | None, resume: bool, runs: Path
 ) -> None:
     from qknorm.training import processes
-    from qknorm.training.recipe import load_recipe, make_recipe, settings_for
+    from qknorm.training.language import train as train_language_model
+    from qknorm.training.language_recipe import LanguageRecipe, load_any_recipe
+    from qknorm.training.recipe import Recipe, make_recipe, settings_for
     from qknorm.training.run import Run
     from qknorm.training.translation import train as train_translator
 
+    chosen: Recipe | LanguageRecipe
     if src is not None or tgt is not None:
         if src is None or tgt is None:
             raise InputError("--src and --tgt belong together")
@@ -53,11 +56,15 @@ def _train(
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():
-        chosen, folder = load_recipe(Run.open(recipe).folder / "recipe.yaml", settings), recipe
+        chosen, folder = load_any_recipe(Run.open(recipe).folder / "recipe.yaml", settings), recipe
     else:
-        chosen = load_recipe(recipe, settings)
+        chosen = load_any_recipe(recipe, settings)
         folder = runs / chosen.name
-    train_translator(chosen, folder, Console(quiet=processes.rank() > 0), resume)
+    console = Console(quiet=processes.rank() > 0)
+    if isinstance(chosen, LanguageRecipe):
+        train_language_model(chosen, folder, console, resume)
+    else:
+        train_translator(chosen, folder, console, resume)
 
 
 def score(

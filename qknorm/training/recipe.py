@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -19,11 +19,14 @@ from qknorm.training.schedules import Kind
 from qknorm.training.trainer import Precision
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class PairRecipe(_Part):
+RecipeT = TypeVar("RecipeT", bound=Part)
+
+
+class PairRecipe(Part):
     """Where the sentences of a language pair are."""
 
     corpus: str | None = None
@@ -89,7 +92,7 @@ class DataRecipe(PairRecipe):
         return self
 
 
-class ModelRecipe(_Part):
+class ModelRecipe(Part):
     """The shape of the translator; the defaults are the first paper's base model."""
 
     dim: int = Field(512, ge=2)
@@ -138,7 +141,7 @@ class ModelRecipe(_Part):
         return self
 
 
-class TrainingRecipe(_Part):
+class TrainingRecipe(Part):
     """How it is trained."""
 
     seed: int = 1
@@ -179,7 +182,7 @@ class TrainingRecipe(_Part):
     """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
 
 
-class DecodingRecipe(_Part):
+class DecodingRecipe(Part):
     """How it translates."""
 
     beam_size: int = Field(4, ge=1)
@@ -192,9 +195,11 @@ class DecodingRecipe(_Part):
     """At most so many pieces more than the source."""
 
 
-class Recipe(_Part):
+class Recipe(Part):
     """One translation run."""
 
+    task: Literal["translation"] = "translation"
+    """What is learned; `language` is a recipe of another kind."""
     name: str = "run"
     """The run folder is runs/NAME."""
     data: DataRecipe
@@ -202,13 +207,33 @@ class Recipe(_Part):
     training: TrainingRecipe = TrainingRecipe()
     decoding: DecodingRecipe = DecodingRecipe()
 
-    def save(self, path: Path) -> None:
-        with replacing(path) as file:
-            file.write(yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True).encode())
+
+def save_recipe(recipe: Part, path: Path) -> None:
+    with replacing(path) as file:
+        file.write(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True).encode())
+
+
+def refuse_changes(begun: Part, given: Part, folder: Path) -> None:
+    """A run goes on exactly, so its recipe stays as it was."""
+    before, now = begun.model_dump(), given.model_dump()
+    for part in before:
+        if before[part] == now[part]:
+            continue
+        parts = (before[part], now[part]) if isinstance(before[part], dict) else ({"": before[part]}, {"": now[part]})
+        key = next(key for key in parts[0] if parts[0][key] != parts[1][key])
+        raise InputError(
+            f"{folder} was begun with {f'{part}.{key}'.rstrip('.')}={parts[0][key]}, not {parts[1][key]}; "
+            f"go on with: qknorm train {folder} --resume, or choose another name=NAME"
+        )
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe, changed by `key=value` such as training.seed=3, or seed=3 where that is unambiguous."""
+    return make_recipe(read_recipe(path), overrides, str(path))
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The content of a YAML file, unchecked but for being keys and values."""
     with open_bytes(path) as file:
         try:
             content = yaml.safe_load(file.read().decode("utf-8"))
@@ -217,7 +242,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
             raise InputError(f"{path} is not a YAML file: {reason}") from None
     if not isinstance(content, dict):
         raise InputError(f"{path} is not a recipe: it must hold keys such as data and model")
-    return make_recipe(content, overrides, str(path))
+    return content
 
 
 def settings_for(source: Path, target: Path) -> dict[str, Any]:
@@ -252,27 +277,37 @@ def settings_for(source: Path, target: Path) -> dict[str, Any]:
 
 
 def make_recipe(content: Mapping[str, Any], overrides: Sequence[str], shown: str) -> Recipe:
-    """A checked recipe, or one sentence about the first thing that is wrong with it."""
+    """A checked recipe of a translation, or one sentence about the first thing that is wrong with it."""
+    return checked(Recipe, with_overrides(Recipe, content, overrides), shown)
+
+
+def with_overrides(kind: type[Part], content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The content changed by `key=value`; nothing is checked yet."""
     merged = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
     for override in overrides:
-        _apply(override, merged)
+        _apply(override, merged, keys_of(kind))
+    return merged
+
+
+def checked(kind: type[RecipeT], content: Mapping[str, Any], shown: str) -> RecipeT:
+    """A recipe of this kind, or one sentence about the first thing that is wrong with it."""
     try:
-        return Recipe.model_validate(merged)
+        return kind.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{shown}: {_first_problem(error)}") from None
+        raise InputError(f"{shown}: {_first_problem(error, keys_of(kind))}") from None
 
 
-def _apply(override: str, content: dict[str, Any]) -> None:
+def _apply(override: str, content: dict[str, Any], keys: dict[str, set[str]]) -> None:
     key, equals, text = override.partition("=")
     if not equals:
         raise InputError(f"{override!r} is no setting; write key=value, such as training.seed=3")
     *parts, leaf = key.split(".")
     if not parts:
-        owners = [part for part, keys in _keys().items() if leaf in keys]
+        owners = [part for part, own in keys.items() if leaf in own]
         if len(owners) > 1:
             raise InputError(f"{leaf} is a key of {' and '.join(owners)}; write {owners[0]}.{leaf}={text}")
         if not owners:
-            (nearest,) = difflib.get_close_matches(leaf, sorted(set().union(*_keys().values())), n=1, cutoff=0)
+            (nearest,) = difflib.get_close_matches(leaf, sorted(set().union(*keys.values())), n=1, cutoff=0)
             raise InputError(f"there is no key {leaf}; the nearest is {nearest}")
         parts = [owner for owner in owners if owner]
     place = content
@@ -281,23 +316,23 @@ def _apply(override: str, content: dict[str, Any]) -> None:
     place[leaf] = yaml.safe_load(text)
 
 
-def _keys() -> dict[str, set[str]]:
+def keys_of(recipe: type[Part]) -> dict[str, set[str]]:
     """The keys of each part of a recipe, those of the recipe itself under ""."""
-    keys = {"": set(Recipe.model_fields)}
-    for name, field in Recipe.model_fields.items():
+    keys = {"": set(recipe.model_fields)}
+    for name, field in recipe.model_fields.items():
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, _Part):
+        if isinstance(kind, type) and issubclass(kind, Part):
             keys[name] = set(kind.model_fields)
     return keys
 
 
-def _first_problem(error: ValidationError) -> str:
+def _first_problem(error: ValidationError, keys: dict[str, set[str]]) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         *parts, leaf = first["loc"]
         in_pair = parts[:2] == ["data", "pairs"]
-        siblings = set(PairRecipe.model_fields) if in_pair else _keys().get(".".join(map(str, parts)), set())
+        siblings = set(PairRecipe.model_fields) if in_pair else keys.get(".".join(map(str, parts)), set())
         (nearest,) = difflib.get_close_matches(str(leaf), sorted(siblings), n=1, cutoff=0) or ("",)
         return f"there is no key {where}; the nearest is {'.'.join((*map(str, parts), nearest))}"
     message = first["msg"].removeprefix("Value error, ")

@@ -15,13 +15,14 @@ class Schedule:
 
     warmup-flat: up to `peak` over the warm-up, then flat (the first paper's QKNorm model).
     constant: `peak` throughout (its baseline). vaswani: up as before, then falling with 1/√step.
-    cosine: up, then down to `peak`/10 at `total` updates (nanoGPT).
+    cosine: up, then down to `final` at `total` updates (nanoGPT); without it to `peak`/10.
     """
 
     kind: Kind
     peak: float
     warmup: int = 0
     total: int = 0
+    final: float | None = None
 
     def rate(self, step: int) -> float:
         if self.kind == "constant":
@@ -33,7 +34,8 @@ class Schedule:
         if self.kind == "vaswani":
             return self.peak * math.sqrt(max(self.warmup, 1) / step)
         progress = min(1.0, (step - self.warmup) / max(1, self.total - self.warmup))
-        return self.peak * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
+        final = self.peak / 10 if self.final is None else self.final
+        return final + (self.peak - final) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def peak_of_paper(dim: int, warmup: int) -> float:

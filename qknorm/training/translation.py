@@ -27,7 +27,7 @@ from qknorm.errors import InputError
 from qknorm.evaluation.scores import bleu, chrf, scores
 from qknorm.models.translator import TranslatorModel
 from qknorm.training import processes
-from qknorm.training.recipe import PairRecipe, Recipe
+from qknorm.training.recipe import PairRecipe, Recipe, refuse_changes, save_recipe
 from qknorm.training.run import ModelParts, PairParts, Run
 from qknorm.training.schedules import Schedule, peak_of_paper
 from qknorm.training.trainer import Limits, Trainer
@@ -125,7 +125,7 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
     """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set."""
     run = Run(folder)
     if resume:
-        _refuse_changes(Run.open(folder).recipe, recipe, folder)
+        refuse_changes(Run.open(folder).recipe, recipe, folder)
     limits = _limits(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
@@ -143,20 +143,6 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
         raise
     if processes.rank() == 0:
         _score_tests(run, sets, console)
-
-
-def _refuse_changes(begun: Recipe, given: Recipe, folder: Path) -> None:
-    """A run goes on exactly, so its recipe stays as it was."""
-    before, now = begun.model_dump(), given.model_dump()
-    for part in before:
-        if before[part] == now[part]:
-            continue
-        parts = (before[part], now[part]) if isinstance(before[part], dict) else ({"": before[part]}, {"": now[part]})
-        key = next(key for key in parts[0] if parts[0][key] != parts[1][key])
-        raise InputError(
-            f"{folder} was begun with {f'{part}.{key}'.rstrip('.')}={parts[0][key]}, not {parts[1][key]}; "
-            f"go on with: qknorm train {folder} --resume, or choose another name=NAME"
-        )
 
 
 def _make_ready(run: Run, recipe: Recipe, resume: bool) -> tuple[list[Sets], Prepared]:
@@ -237,7 +223,7 @@ def _start(run: Run, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -
     )
     pairs = [_pair_parts(one, sets, recipe, prepared) for one in sets]
     run.save_parts(ModelParts(scale_init, run.vocabulary_digest(), prepared.folder.name, pairs))
-    recipe.save(run.folder / "recipe.yaml")
+    save_recipe(recipe, run.folder / "recipe.yaml")
 
 
 def _pair_parts(one: Sets, sets: Sequence[Sets], recipe: Recipe, prepared: Prepared) -> PairParts:

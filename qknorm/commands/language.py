@@ -1,0 +1,62 @@
+"""`qknorm generate` and `qknorm sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+Backend = Literal["local", "dask", "ray"]
+
+
+def generate(
+    run: Annotated[Path, typer.Argument(help="The folder of a trained language model.")],
+    prompt: Annotated[str, typer.Option(help="What the text begins with; at most the model's context.")] = "\n",
+    tokens: Annotated[int, typer.Option(min=0, help="Characters to write.")] = 300,
+    temperature: Annotated[float, typer.Option(min=0, help="Less is bolder; 0 takes the likeliest.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Draw from the k likeliest only.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+) -> None:
+    """Let a language model continue a prompt, character by character."""
+    from qknorm.decoding.language_model import LanguageModel
+
+    characters = LanguageModel.load(run).stream(prompt, tokens, temperature, top_k, seed)
+    print(prompt, end="", flush=True)
+    for character in characters:
+        print(character, end="", flush=True)
+    print()
+
+
+def sweep(
+    recipe: Annotated[Path, typer.Argument(help="A recipe (YAML) of a language model; lists in it span a grid.")],
+    settings: Annotated[list[str] | None, typer.Argument(help="Changes to it: key=value, such as p=[2,3].")] = None,
+    size: Annotated[str | None, typer.Option(help="One of the recipe's sizes, such as smoke.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one per core without it.")] = None,
+    backend: Annotated[Backend, typer.Option(help="Processes of this machine, or a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of the cluster; one is started here without it.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train a grid of language models with cross-validation. A sweep that was stopped goes on where it was."""
+    from qknorm.experiments import sweep as sweeps
+    from qknorm.experiments.sweep_figures import draw
+    from qknorm.experiments.sweep_report import summarise
+    from qknorm.experiments.sweep_results import load_results
+
+    console = Console(stderr=as_json)
+    planned = sweeps.plan(recipe, size, settings or [])
+    folder = runs / planned.name
+    failures = sweeps.run(planned, folder, console, backend, jobs, address)
+    results = load_results(folder, failures)
+    summary = summarise(results, folder)
+    draw(results, folder / "figures")
+    if as_json:
+        print((folder / "results.json").read_text(encoding="utf-8"))
+    elif summary:
+        console.print(f"{summary}\n", highlight=False, markup=False, soft_wrap=True)
+    for name, reason in failures.items():
+        console.print(f"failed: {name}: {reason} (more in {folder / name / 'log.txt'})", highlight=False, markup=False)
+    console.print(f"{len(results) - len(failures)} of {len(results)} runs in {folder}", highlight=False, markup=False)
+    raise typer.Exit(1 if failures else 0)

@@ -1,0 +1,102 @@
+"""LanguageModel: a trained run as a writer of text, one character at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from qknorm.data.characters import Characters
+from qknorm.errors import InputError
+from qknorm.models.gpt import GPT
+from qknorm.training.checkpoint import Checkpoints, load_model
+from qknorm.training.language import gpt_config, load_characters, recipe_of
+
+
+class LanguageModel:
+    """Continues texts. The same seed gives the same text."""
+
+    def __init__(self, model: GPT, characters: Characters) -> None:
+        self.model, self.characters = model.eval(), characters
+
+    @classmethod
+    def load(cls, folder: str | Path) -> LanguageModel:
+        """The best checkpoint of a run folder."""
+        folder = Path(folder)
+        recipe, characters = recipe_of(folder), load_characters(folder)
+        model = GPT(gpt_config(recipe.model, len(characters)))
+        checkpoint = Checkpoints(folder / "checkpoints").best()
+        if checkpoint is None:
+            raise InputError(f"{folder} has no checkpoint yet; go on with: qknorm train {folder} --resume")
+        load_model(checkpoint, model)
+        return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), characters)
+
+    def generate(
+        self,
+        prompt: str,
+        tokens: int = 200,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        seed: int | None = None,
+    ) -> str:
+        """The prompt and `tokens` further characters."""
+        return prompt + "".join(self.stream(prompt, tokens, temperature, top_k, seed))
+
+    def stream(
+        self, prompt: str, tokens: int, temperature: float = 1.0, top_k: int | None = None, seed: int | None = None
+    ) -> Iterator[str]:
+        """The characters after the prompt, each as soon as it is drawn.
+
+        temperature: 1 is the model's own distribution, less is bolder, 0 takes the likeliest. top_k: only the k
+        likeliest are drawn from. Wrong arguments are an InputError at the call, not at the first character.
+        """
+        if tokens < 0:
+            raise InputError(f"tokens must be at least 0, not {tokens}")
+        if not 0 <= temperature < math.inf:
+            raise InputError(f"temperature must be a number from 0 up, not {temperature}")
+        if top_k is not None and top_k < 1:
+            raise InputError(f"top_k must be at least 1, not {top_k}")
+        context = self.model.config.context
+        if not 1 <= len(prompt) <= context:
+            raise InputError(
+                f"a prompt has 1 to {context} characters, which is what this model sees at a time; "
+                f"this one has {len(prompt)}"
+            )
+        numbers: list[int] = self.characters.encode(prompt).tolist()
+        generator = torch.Generator()
+        if seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(seed)
+        return self._stream(numbers, tokens, temperature, top_k, generator)
+
+    def _stream(
+        self, numbers: list[int], tokens: int, temperature: float, top_k: int | None, generator: torch.Generator
+    ) -> Iterator[str]:
+        device, context = self.model.positions.weight.device, self.model.config.context
+        caches, unread = self.model.start(), numbers
+        for _ in range(tokens):
+            if caches[0].length + len(unread) > context:
+                # Positions are learned, so a full window cannot slide: its later half is read again as a new one.
+                # That costs one reading per half a window, where sliding would cost one per character.
+                caches, unread = self.model.start(), numbers[-max(1, context // 2) :]
+            with torch.inference_mode():
+                logits = self.model.step(torch.tensor([unread], device=device), caches)[0]
+            number = draw(logits.float().cpu(), temperature, top_k, generator)
+            numbers.append(number)
+            unread = [number]
+            yield self.characters.known[number]
+
+
+def draw(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:
+    """One number from logits (vocabulary,)."""
+    if temperature == 0:
+        return int(logits.argmax())
+    if top_k is not None and top_k < len(logits):
+        logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], -math.inf)
+    # The largest is subtracted first: a tiny temperature must not make infinities.
+    probabilities = ((logits - logits.max()) / temperature).softmax(-1)
+    return int(torch.multinomial(probabilities, 1, generator=generator))

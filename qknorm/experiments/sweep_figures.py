@@ -1,0 +1,217 @@
+"""The figures of the second paper from a sweep, one set for each start of α; PNG and SVG.
+
+1: validation loss against iterations, mean over folds, and its difference to p = 2. 2: box plot of training time per
+p. 3: one panel per fold. 4: α over time, per layer. 5: what the attention looks like over time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import stats
+
+from qknorm.experiments.sweep_results import PLAIN, RunResult
+from qknorm.experiments.sweep_statistics import REFERENCE
+
+_MARKERS = "osD^vP*X<>"
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "legend.frameon": False,
+    "svg.hashsalt": "qknorm",  # the same figure is the same file
+}
+
+
+def draw(results: Sequence[RunResult], folder: Path) -> list[Path]:
+    """All figures; returns the PNG files."""
+    done = [result for result in results if result.status == "done"]
+    plain = [result for result in done if result.start == PLAIN]
+    written = []
+    for start in dict.fromkeys(result.start for result in done if result.start != PLAIN and result.p is not None):
+        curves = Curves([result for result in done if result.start == start], plain)
+        for number, figure in enumerate(
+            (curves.losses, curves.times, curves.folds, curves.alphas, curves.attention), 1
+        ):
+            with mpl.rc_context(_STYLE):
+                drawn = figure()
+                for kind in ("svg", "png"):
+                    path = folder / f"figure-{number}-{start}.{kind}"
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+                    drawn.savefig(path, dpi=200, metadata=metadata)
+                written.append(path)
+                plt.close(drawn)
+    return written
+
+
+class Curves:
+    """The runs of one start, by p, beside those without normalisation."""
+
+    def __init__(self, runs: Sequence[RunResult], plain: Sequence[RunResult]) -> None:
+        self.by_p = {
+            p: [run for run in runs if run.p == p] for p in sorted({run.p for run in runs if run.p is not None})
+        }
+        self.plain = list(plain)
+        # viridis keeps its order with and without colour vision, and in grey; markers help where lines meet.
+        shades = mpl.colormaps["viridis"](np.linspace(0.0, 0.92, len(self.by_p)))
+        self.looks: dict[float, dict[str, Any]] = {
+            p: {"color": shade, "marker": _MARKERS[number % len(_MARKERS)], "markersize": 3.5, "linewidth": 1.2}
+            for number, (p, shade) in enumerate(zip(self.by_p, shades, strict=True))
+        }
+        self.plain_look: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.2}
+
+    def losses(self) -> Figure:
+        """Figure 1, and what it hides: the curves' differences to p = 2, paired by fold."""
+        figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
+        for p, runs in self.by_p.items():
+            left.plot(runs[0].steps, _mean_curve(runs), label=f"p = {p:g}", **self.looks[p])
+        if self.plain:
+            left.plot(self.plain[0].steps, _mean_curve(self.plain), label="no normalisation", **self.plain_look)
+        left.set(xlabel="iteration", ylabel="validation loss (nats per character)", title="mean over folds")
+        reference = {run.block: run for run in self.by_p.get(REFERENCE, [])}
+        right.axhline(0, color="#888888", linewidth=0.8)
+        compared = [(runs, self.looks[p]) for p, runs in self.by_p.items() if p != REFERENCE]
+        compared += [(self.plain, self.plain_look)] if self.plain else []
+        for number, (runs, look) in enumerate(compared, 1):
+            _plot_difference(right, runs, reference, look, aside=0.03 * number)
+        right.set(xlabel="iteration", ylabel="difference to p = 2", title="paired by fold, 95 % interval at the end")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        return figure
+
+    def times(self) -> Figure:
+        """Figure 2: box, whiskers to 1.5 IQR, outliers, median line, mean as a diamond."""
+        figure, axis = plt.subplots(figsize=(4.8, 3.0), layout="constrained")
+        groups = {f"{p:g}": [run.measured["seconds"] for run in runs] for p, runs in self.by_p.items()}
+        if self.plain:
+            groups["none"] = [run.measured["seconds"] for run in self.plain]
+        drawn = axis.boxplot(
+            list(groups.values()),
+            tick_labels=list(groups),
+            whis=1.5,
+            showmeans=True,
+            patch_artist=True,
+            meanprops={"marker": "D", "markerfacecolor": "white", "markeredgecolor": "black", "markersize": 4},
+            medianprops={"color": "#d55e00", "linewidth": 1.5},
+            flierprops={"marker": "o", "markersize": 3},
+        )
+        for box in drawn["boxes"]:
+            box.set_facecolor("#a6bddb")
+        axis.set(xlabel="p", ylabel="training time (s)")
+        return figure
+
+    def folds(self) -> Figure:
+        """Figure 3: one panel per fold."""
+        blocks = list(dict.fromkeys(run.block for runs in self.by_p.values() for run in runs))
+        columns = min(5, len(blocks))
+        rows = math.ceil(len(blocks) / columns)
+        size = (max(1.9 * columns, 4.6), 1.7 * rows + 0.7)
+        figure, axes = plt.subplots(
+            rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
+        )
+        for axis, block in zip(axes.flat, blocks, strict=False):
+            for p, runs in self.by_p.items():
+                for run in runs:
+                    if run.block == block:
+                        look = self.looks[p] | {"markersize": 2, "linewidth": 0.9}
+                        axis.plot(run.steps, run.val_losses, label=f"p = {p:g}", **look)
+            for run in self.plain:
+                if run.block == block:
+                    axis.plot(run.steps, run.val_losses, label="no normalisation", **self.plain_look)
+            axis.set_title(", ".join(f"{key} {value + 1 if key == 'fold' else value}" for key, value in block))
+        for axis in axes.flat[len(blocks) :]:
+            axis.set_visible(False)
+        _label_edges(axes, len(blocks), "validation loss")
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        return figure
+
+    def alphas(self) -> Figure:
+        """Figure 4: α of each layer relative to its start, mean over folds."""
+        layers = len(next(iter(self.by_p.values()))[0].alphas[0])
+        columns = min(3, layers)
+        rows = math.ceil(layers / columns)
+        figure, axes = plt.subplots(
+            rows,
+            columns,
+            figsize=(7.2, 1.9 * rows + 0.7),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
+        )
+        for layer, axis in zip(range(layers), axes.flat, strict=False):
+            for p, runs in self.by_p.items():
+                alpha = np.mean([[alphas[layer] for alphas in run.alphas] for run in runs], axis=0)
+                start = runs[0].alpha_start or 1.0
+                label = f"p = {p:g} (from {start:.3g})"
+                axis.plot([0, *runs[0].steps], [1, *alpha / start], label=label, **self.looks[p] | {"markersize": 2.5})
+            axis.set_title(f"layer {layer + 1}")
+        for axis in axes.flat[layers:]:
+            axis.set_visible(False)
+        _label_edges(axes, layers, "α / its start")
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        return figure
+
+    def attention(self) -> Figure:
+        """Figure 5: how spread out the weights are, how many rows are saturated, how much of the bound is used."""
+        figure, axes = plt.subplots(1, 3, figsize=(7.2, 2.9), layout="constrained")
+        panels = (
+            ("entropy", "entropy / its maximum"),
+            ("saturated", "rows with a weight > 0.99"),
+            ("use_of_bound", "largest logit / its bound"),
+        )
+        for axis, (name, title) in zip(axes, panels, strict=True):
+            for p, runs in self.by_p.items():
+                values = np.mean([getattr(run, name) for run in runs], axis=0)
+                axis.plot(runs[0].steps, values, label=f"p = {p:g}", **self.looks[p] | {"markersize": 2.5})
+            if self.plain and getattr(self.plain[0], name):
+                values = np.mean([getattr(run, name) for run in self.plain], axis=0)
+                axis.plot(self.plain[0].steps, values, label="no normalisation", **self.plain_look)
+            axis.set(xlabel="iteration", title=title)
+            axis.set_ylim(bottom=0)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        return figure
+
+
+def _mean_curve(runs: Sequence[RunResult]) -> Any:
+    return np.mean([run.val_losses for run in runs], axis=0)
+
+
+def _plot_difference(
+    axis: Axes, runs: Sequence[RunResult], reference: dict[Any, RunResult], look: dict[str, Any], aside: float
+) -> None:
+    """The mean difference to the reference, and its interval at the end, drawn aside of the curve's last point."""
+    pairs = [(run, reference[run.block]) for run in runs if run.block in reference]
+    if not pairs:
+        return
+    steps = runs[0].steps
+    differences = np.array([np.subtract(run.val_losses, other.val_losses) for run, other in pairs])
+    axis.plot(steps, differences.mean(0), **look)
+    if len(pairs) > 1:
+        half = stats.t.ppf(0.975, len(pairs) - 1) * differences[:, -1].std(ddof=1) / math.sqrt(len(pairs))
+        place, end = steps[-1] * (1 + aside), differences[:, -1].mean()
+        shape = {"color": look["color"], "marker": look.get("marker", "_"), "markersize": 3.5}
+        axis.errorbar(place, end, half, capsize=2, linewidth=1, **shape)
+
+
+def _label_edges(axes: Any, used: int, y_label: str) -> None:
+    """Labels at the outer panels only; the lowest used panel of each column is an outer one."""
+    columns = axes.shape[1]
+    for number, axis in enumerate(axes.flat[:used]):
+        if number % columns == 0:
+            axis.set_ylabel(y_label)
+        if number + columns >= used:
+            axis.set_xlabel("iteration")
+            axis.tick_params(labelbottom=True)

@@ -1,0 +1,174 @@
+"""A sweep in words and tables, generated from its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qknorm.data.textfiles import replacing
+from qknorm.experiments.sweep_results import RunResult, write_results
+from qknorm.experiments.sweep_statistics import MEASURES, REFERENCE, Arm, Difference, Estimate, Statistics, analyse
+
+_START = {
+    "same": "With one and the same start of α for every p",
+    "comparable": "With starts of α that make every p equally hot",
+}
+_HEADINGS = {
+    "best_val_loss": "best loss",
+    "final_val_loss": "final loss",
+    "area": "area under the curve",
+    "iterations_to_target": "iterations to the target",
+}
+
+
+def summarise(results: Sequence[RunResult], folder: Path) -> str:
+    """Write results.csv, results.json and summary.md of a sweep; returns the paragraph, empty where p is not varied."""
+    statistics = analyse(results)
+    if statistics is None:
+        write_results(results, {}, folder)
+        return ""
+    text = paragraph(statistics)
+    write_results(results, {"statistics": statistics.as_dict(), "paragraph": text}, folder)
+    with replacing(folder / "summary.md") as file:
+        file.write(f"{text}\n\n{tables(statistics)}".encode())
+    return text
+
+
+def paragraph(statistics: Statistics) -> str:
+    """What the sweep says about the claims of the second paper. Significant means: both tests, after Holm."""
+    sentences = [sentence for start in statistics.starts for sentence in _about(start, statistics)]
+    return " ".join([*sentences, *_verdict(statistics), *_about_time(statistics)])
+
+
+def tables(statistics: Statistics) -> str:
+    """Markdown: per start, the estimates of every measure, and the differences to p = 2."""
+    parts = []
+    for start in statistics.starts:
+        arms = statistics.of(start)
+        parts.append(f"### {_START.get(start, start)}\n")
+        parts.append(f"Mean and 95 % interval; the target is a loss of {statistics.target_loss:.2f}.\n")
+        parts.append("| | " + " | ".join(_HEADINGS[name] for name in MEASURES) + " | time / p = 2 |")
+        parts.append("| --- |" + " --- |" * (len(MEASURES) + 1))
+        for arm in arms:
+            cells = [_interval(arm.measures[name], _digits(name)) for name in MEASURES]
+            ratio = "" if arm.time_ratio is None else f"{arm.time_ratio:.2f}"
+            parts.append(f"| {arm.label} | " + " | ".join(cells) + f" | {ratio} |")
+        parts.append(
+            "\nDifference to p = 2, paired by fold; Holm-corrected p-values of the t test and of Wilcoxon's.\n"
+        )
+        parts.append("| | " + " | ".join(_HEADINGS[name] for name in MEASURES) + " |")
+        parts.append("| --- |" + " --- |" * len(MEASURES))
+        for arm in arms:
+            if arm.differences:
+                cells = [_tested(arm.differences[name], _digits(name)) for name in MEASURES]
+                parts.append(f"| {arm.label} | " + " | ".join(cells) + " |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _about(start: str, statistics: Statistics) -> list[str]:
+    arms = statistics.of(start)
+    normalised = [arm for arm in arms if arm.p is not None]
+    best = min(normalised, key=lambda arm: arm.measures["best_val_loss"].mean)
+    reference = next((arm for arm in arms if arm.p == REFERENCE), None)
+    opening = f"{_START.get(start, start)}, the best validation loss was lowest at {best.label}"
+    opening += f" ({_interval(best.measures['best_val_loss'], 4)}"
+    if reference is None:
+        return [opening + "); p = 2 was not run, so nothing is compared with it."]
+    folds = reference.measures["best_val_loss"].count
+    if best is not reference:
+        opening += f"; p = 2: {_interval(reference.measures['best_val_loss'], 4)}"
+    sentences = [opening + ")."]
+    compared = [arm for arm in normalised if arm.differences]
+    if not _can_tell(arms):
+        return [*sentences, f"With {folds} fold{'s' * (folds != 1)} no difference could be significant."]
+    for name, what in (
+        ("best_val_loss", "the best loss"),
+        ("final_val_loss", "the final loss"),
+        ("area", "the area under the curve"),
+    ):
+        sentences.append(_compared(compared, name, what, folds))
+    plain = next((arm for arm in arms if arm.p is None), None)
+    if plain is not None and plain.differences:
+        difference = plain.differences["best_val_loss"]
+        what = "was " + _direction(difference, 4) if difference.is_significant else "made no significant difference"
+        sentences.append(f"No normalisation at all {what} against p = 2 in the best loss.")
+    return sentences
+
+
+def _compared(arms: Sequence[Arm], name: str, what: str, folds: int) -> str:
+    different = [arm for arm in arms if arm.differences[name].is_significant]
+    if not different:
+        return f"In {what} there is no significant difference between p = 2 and any other p ({folds} folds)."
+    shown = ", ".join(f"{arm.label} {_direction(arm.differences[name], _digits(name))}" for arm in different)
+    others = [arm.label for arm in arms if arm not in different]
+    rest = f"; no significant difference for {', '.join(others)}" if others else ""
+    return f"In {what}, significantly different from p = 2: {shown}{rest}."
+
+
+def _verdict(statistics: Statistics) -> list[str]:
+    """The question: is p > 2 better, and is it still when it has no head start?"""
+    better = {
+        start: [
+            arm.label
+            for arm in statistics.of(start)
+            if arm.p is not None
+            and arm.p > REFERENCE
+            and arm.differences
+            and arm.differences["best_val_loss"].is_significant
+            and arm.differences["best_val_loss"].estimate.mean < 0
+        ]
+        for start in statistics.starts
+    }
+    if set(better) != {"same", "comparable"} or not _can_tell(statistics.arms):
+        return []
+    same, comparable = better["same"], better["comparable"]
+    if not same and not comparable:
+        return ["So the claim that p > 2 ends with a lower loss is not confirmed at this size, under either start."]
+    if same and not comparable:
+        return [
+            "So the gain of p > 2 is there under the same start and gone under the comparable one: it is what a "
+            "head start of hotter attention would give."
+        ]
+    if comparable and not same:
+        return [f"So {', '.join(comparable)} is better than p = 2 only when all p start equally hot."]
+    return [
+        f"So p > 2 is better under both starts ({', '.join(same)}; {', '.join(comparable)}): not only a head start."
+    ]
+
+
+def _can_tell(arms: Sequence[Arm]) -> bool:
+    """Whether there are folds enough: with n of them Wilcoxon's test gives at least 2/2ⁿ, before correction."""
+    return any(difference.can_be_significant for arm in arms for difference in arm.differences.values())
+
+
+def _about_time(statistics: Statistics) -> list[str]:
+    ratios = [arm.time_ratio for arm in statistics.arms if arm.time_ratio is not None and arm.p is not None]
+    plain = next((arm.time_ratio for arm in statistics.arms if arm.p is None and arm.time_ratio is not None), None)
+    if not ratios:
+        return []
+    sentence = f"Training took between {min(ratios):.2f} and {max(ratios):.2f} of the time of p = 2"
+    return [sentence + (f", and {plain:.2f} without normalisation." if plain is not None else ".")]
+
+
+def _direction(difference: Difference, digits: int) -> str:
+    mean = difference.estimate.mean
+    return f"{'lower' if mean < 0 else 'higher'} by {abs(mean):.{digits}f}"
+
+
+def _digits(name: str) -> int:
+    return 0 if name == "iterations_to_target" else 4
+
+
+def _interval(value: Estimate, digits: int) -> str:
+    if value.low is None or value.high is None:
+        return f"{value.mean:.{digits}f}"
+    return f"{value.mean:.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
+
+
+def _tested(difference: Difference, digits: int) -> str:
+    star = " *" if difference.is_significant else ""
+    return (
+        f"{difference.estimate.mean:+.{digits}f} "
+        f"({difference.t_test_corrected:.3f}, {difference.wilcoxon_corrected:.3f}){star}"
+    )

@@ -1,0 +1,207 @@
+"""Whether p matters: intervals, tests paired by fold, and the answer in plain words.
+
+Everything is done for each start of α by itself: with one α for all p, a larger p begins with hotter attention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from qknorm.experiments.sweep_results import PLAIN, RunResult
+
+REFERENCE = 2.0
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95 % interval (Student's t); without an interval where there is one number only."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """To the reference, paired by fold. The corrected p-values are Holm's, over all comparisons of the same kind."""
+
+    estimate: Estimate
+    t_test: float
+    wilcoxon: float
+    t_test_corrected: float
+    wilcoxon_corrected: float
+    comparisons: int
+
+    @property
+    def can_be_significant(self) -> bool:
+        """Wilcoxon's test of n differences gives at least 2/2ⁿ, which Holm may multiply by the comparisons."""
+        return self.comparisons * 2.0 ** (1 - self.estimate.count) < _LEVEL
+
+    @property
+    def is_significant(self) -> bool:
+        """Both tests must say so after correction."""
+        return max(self.t_test_corrected, self.wilcoxon_corrected) < _LEVEL
+
+
+@dataclass(frozen=True)
+class Arm:
+    """All runs of one p under one start; p is None for runs without normalisation."""
+
+    start: str
+    p: float | None
+    measures: dict[str, Estimate]
+    differences: dict[str, Difference]
+    """To p = 2 under the same start; empty for p = 2 itself, and where fewer than two folds can be compared."""
+    time_ratio: float | None
+    """The median over folds of the training time relative to p = 2."""
+
+    @property
+    def label(self) -> str:
+        return "no normalisation" if self.p is None else f"p = {self.p:g}"
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The answer of a sweep."""
+
+    arms: list[Arm]
+    target_loss: float
+    """The loss that `iterations_to_target` speaks of: one that every run has reached."""
+
+    def of(self, start: str) -> list[Arm]:
+        return [arm for arm in self.arms if arm.start == start]
+
+    @property
+    def starts(self) -> list[str]:
+        return list(dict.fromkeys(arm.start for arm in self.arms))
+
+    def as_dict(self) -> dict[str, Any]:
+        arms = []
+        for arm in self.arms:
+            entry = asdict(arm)
+            for name, difference in arm.differences.items():
+                entry["differences"][name]["significant"] = difference.is_significant
+            arms.append(entry)
+        return {"target_loss": self.target_loss, "arms": arms}
+
+
+MEASURES = ("best_val_loss", "final_val_loss", "area", "iterations_to_target")
+_Values = dict[tuple[tuple[str, Any], ...], float]  # by block, such as a fold
+
+
+def analyse(results: Sequence[RunResult]) -> Statistics | None:
+    """Statistics of the runs that are done; None where nothing varies in p."""
+    done = [result for result in results if result.status == "done"]
+    normalised = [result for result in done if result.start != PLAIN and result.p is not None]
+    if not normalised:
+        return None
+    target = math.ceil(100 * max(min(result.val_losses) for result in done)) / 100
+    plain = [result for result in done if result.start == PLAIN]
+    arms: list[Arm] = []
+    for start in dict.fromkeys(result.start for result in normalised):
+        groups: dict[float | None, list[RunResult]] = {}
+        for result in normalised:
+            if result.start == start:
+                groups.setdefault(result.p, []).append(result)
+        if plain:
+            groups[None] = plain
+        arms += _arms(start, groups, target)
+    return Statistics(arms, target)
+
+
+def _arms(start: str, groups: Mapping[float | None, Sequence[RunResult]], target: float) -> list[Arm]:
+    measured: dict[str, Callable[[RunResult], float]] = {
+        "best_val_loss": lambda run: run.measured["best_val_loss"],
+        "final_val_loss": lambda run: run.measured["final_val_loss"],
+        "area": area_under_curve,
+        "iterations_to_target": lambda run: iterations_to(target, run),
+    }
+    values = {
+        name: {p: {run.block: measure(run) for run in runs} for p, runs in groups.items()}
+        for name, measure in measured.items()
+    }
+    differences = {name: _differences(by_p) for name, by_p in values.items()}
+    seconds = {p: {run.block: run.measured["seconds"] for run in runs} for p, runs in groups.items()}
+    return [
+        Arm(
+            start,
+            p,
+            {name: estimate(list(values[name][p].values())) for name in values},
+            {name: found[p] for name, found in differences.items() if p in found},
+            _median_ratio(seconds[p], seconds.get(REFERENCE, {})),
+        )
+        for p in groups
+    ]
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    mean, count = float(np.mean(values)), len(values)
+    if count < 2:
+        return Estimate(mean, None, None, count)
+    half = float(stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
+    return Estimate(mean, mean - half, mean + half, count)
+
+
+def area_under_curve(run: RunResult) -> float:
+    """The mean height of the curve of validation losses: a run that converges faster has less."""
+    if len(run.steps) < 2:
+        return run.val_losses[0]
+    return float(np.trapezoid(run.val_losses, run.steps)) / (run.steps[-1] - run.steps[0])
+
+
+def iterations_to(target: float, run: RunResult) -> float:
+    """Where the curve first comes down to the target, interpolated between validations; infinite if it never does."""
+    before: tuple[int, float] | None = None
+    for step, loss in zip(run.steps, run.val_losses, strict=True):
+        if loss <= target:
+            if before is None:
+                return float(step)
+            return before[0] + (step - before[0]) * (before[1] - target) / (before[1] - loss)
+        before = (step, loss)
+    return math.inf
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: the smallest times n, the next times n − 1, …, never falling."""
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected
+
+
+def _differences(by_p: Mapping[float | None, _Values]) -> dict[float | None, Difference]:
+    reference = by_p.get(REFERENCE, {})
+    paired = {}
+    for p, values in by_p.items():
+        common = [block for block in values if block in reference]
+        if p != REFERENCE and len(common) >= 2:
+            paired[p] = [values[block] - reference[block] for block in common]
+    tests = {p: _tests(differences) for p, differences in paired.items()}
+    t_tests, wilcoxons = (holm([found[kind] for found in tests.values()]) for kind in (0, 1))
+    return {
+        p: Difference(estimate(paired[p]), *tests[p], t_test, wilcoxon, len(tests))
+        for p, t_test, wilcoxon in zip(tests, t_tests, wilcoxons, strict=True)
+    }
+
+
+def _tests(differences: Sequence[float]) -> tuple[float, float]:
+    """p-values of the paired t test and of Wilcoxon's signed-rank test."""
+    if not any(differences):
+        return 1.0, 1.0
+    if len(set(differences)) == 1:  # no spread at all: t is infinite
+        return 0.0, float(stats.wilcoxon(differences).pvalue)
+    return float(stats.ttest_1samp(differences, 0.0).pvalue), float(stats.wilcoxon(differences).pvalue)
+
+
+def _median_ratio(values: _Values, reference: _Values) -> float | None:
+    ratios = [values[block] / reference[block] for block in values if reference.get(block)]
+    return float(np.median(ratios)) if ratios else None

@@ -1,0 +1,130 @@
+"""The recipe of a language model, and the choice between the kinds of recipes by their key `task`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from qknorm.errors import InputError
+from qknorm.training.recipe import Part, Recipe, checked, read_recipe, with_overrides
+
+
+class TextRecipe(Part):
+    """Where the text is, and what of it is held out."""
+
+    corpus: str | None = None
+    """A named text (`qknorm data list`), such as tinyshakespeare; or else a file below."""
+    file: str | None = None
+    """A text file in UTF-8."""
+    held_out: float = Field(0.1, gt=0, lt=1)
+    """The last part of the text, for validation, where there are no folds."""
+    folds: int | None = Field(None, ge=2)
+    """The text is cut into so many blocks, each held out in turn by `qknorm sweep`."""
+    fold: int | None = Field(None, ge=0)
+    """The block that is held out, from 0."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> TextRecipe:
+        if (self.corpus is None) == (self.file is None):
+            raise ValueError("give either data.corpus or data.file")
+        if self.fold is not None and (self.folds is None or self.fold >= self.folds):
+            raise ValueError(f"data.fold ({self.fold}) must be below data.folds ({self.folds})")
+        return self
+
+
+class GPTRecipe(Part):
+    """The shape of the language model; the defaults are the second paper's."""
+
+    layers: int = Field(6, ge=1)
+    """Blocks of attention and feed-forward."""
+    heads: int = Field(6, ge=1)
+    """Attention heads; they must divide dim."""
+    dim: int = Field(384, ge=1)
+    """Width of the model; the feed-forward layers are four times as wide."""
+    context: int = Field(256, ge=2)
+    """Characters that the model sees."""
+    dropout: float = Field(0.2, ge=0, lt=1)
+    """Of the input, the attention weights and each sublayer's output."""
+    bias: bool = False
+    """Biases in the linear maps and norms."""
+    qk_norm: Literal["lp", "rms", "layer", "none"] = "lp"
+    """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
+    p: float = Field(2.0, ge=1)
+    """The norm of `lp`, from 1 to .inf."""
+    scale_init: float | Literal["henry"] = "henry"
+    """Where α starts at p = 2: a number, or log2(L² − L) of the context L."""
+    start: Literal["same", "comparable"] = "same"
+    """Where α starts at other p: at the same value, or such that attention is as hot as at p = 2."""
+    per_head_scale: bool = False
+    """One α per head instead of one per layer."""
+    learned_p: Literal["no", "layer", "head"] = "no"
+    """An experiment: p itself is learned, one per layer or head, and starts at `p`."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> GPTRecipe:
+        if self.dim % self.heads:
+            raise ValueError(f"model.heads ({self.heads}) must divide model.dim ({self.dim})")
+        if self.learned_p != "no" and (self.qk_norm != "lp" or not 1 < self.p < float("inf")):
+            raise ValueError("model.learned_p needs qk_norm: lp and a p above 1 and below .inf to start at")
+        return self
+
+
+class LanguageTrainingRecipe(Part):
+    """How it is trained; the defaults are nanoGPT's for characters."""
+
+    seed: int = Field(1, ge=0)
+    """Of everything that is drawn at random."""
+    batch: int = Field(64, ge=1)
+    """Windows per update; several processes share them."""
+    iterations: int = Field(5000, ge=1)
+    """Updates."""
+    peak: float = Field(1e-3, gt=0)
+    """The highest learning rate."""
+    final: float = Field(1e-4, ge=0)
+    """The last one, at the end of the cosine."""
+    warmup: int = Field(100, ge=1)
+    """Updates until the peak."""
+    beta2: float = Field(0.99, gt=0, lt=1)
+    """AdamW's memory of squared gradients."""
+    weight_decay: float = Field(0.1, ge=0)
+    """Of matrices; never of α, norms and biases."""
+    clip: float = Field(1.0, gt=0)
+    """The largest gradient norm."""
+    validate_every: int = Field(250, ge=1)
+    """Updates between validations; each saves a checkpoint."""
+    validation_windows: int | None = Field(None, ge=1)
+    """At most so many windows of the held-out text, evenly spread; all without it."""
+
+
+class LanguageRecipe(Part):
+    """One run of a language model."""
+
+    task: Literal["language"] = "language"
+    """What is learned; `translation` is a recipe of another kind."""
+    name: str = "run"
+    """The run folder is runs/NAME."""
+    data: TextRecipe
+    model: GPTRecipe = GPTRecipe()
+    training: LanguageTrainingRecipe = LanguageTrainingRecipe()
+
+
+_KINDS: dict[str, type[Recipe] | type[LanguageRecipe]] = {"translation": Recipe, "language": LanguageRecipe}
+
+
+def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | LanguageRecipe:
+    """Read a recipe of the kind that its key `task` names; a translation without one."""
+    content = read_recipe(path)
+    if not {"sizes", "baselines"}.isdisjoint(content):
+        raise InputError(f"{path} is a sweep of many runs; try: qknorm sweep {path}")
+    kind = kind_of(content, str(path))
+    return checked(kind, with_overrides(kind, content, overrides), str(path))
+
+
+def kind_of(content: Mapping[str, Any], shown: str) -> type[Recipe] | type[LanguageRecipe]:
+    task = content.get("task", "translation")
+    if task not in _KINDS:
+        raise InputError(f"{shown}: task must be one of {', '.join(_KINDS)}, not {task!r}")
+    return _KINDS[task]

@@ -1,0 +1,146 @@
+"""Train, interrupt, go on, generate, sweep: language models through the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from qknorm import LanguageModel
+from qknorm.data.textfiles import read_lines
+from tests.journeys.test_command import run
+from tests.journeys.test_processes import run_two
+from tests.journeys.test_training import digest
+
+RECIPE = """
+task: language
+name: tiny
+data: {file: text}
+model: {layers: 1, heads: 2, dim: 16, context: 16, dropout: 0.1, p: 3}
+training: {batch: 4, iterations: 40, warmup: 5, peak: 0.01, validate_every: 10, validation_windows: 8}
+"""
+SWEEP = RECIPE.replace("text}", "text, folds: 2}").replace("p: 3", "p: [2, 3]") + "baselines: [{qk_norm: none}]\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "text").write_text("the quick brown fox jumps over the lazy dog\n" * 40)
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    return tmp_path
+
+
+def outcome(folder: Path) -> tuple[str, list[object]]:
+    metrics = [json.loads(line) for line in read_lines(folder / "metrics.jsonl")]
+    for line in metrics:
+        del line["seconds"], line["tokens_per_second"], line["validation_seconds"]
+    last = folder / "checkpoints" / (folder / "checkpoints" / "last").read_text().strip()
+    return digest(last / "model.safetensors") + digest(last / "optimizer.safetensors"), metrics
+
+
+def test_train_interrupt_go_on_and_generate(folder: Path) -> None:
+    done = run("train", "tiny.yaml", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    trained = folder / "runs" / "tiny"
+    expected, metrics = outcome(trained)
+    assert [line["step"] for line in metrics] == [10, 20, 30, 40]  # type: ignore[index]
+    assert metrics[-1]["val_loss"] < metrics[0]["val_loss"]  # type: ignore[index]
+    assert len(metrics[0]["attention"][0]["entropy"]) == 2  # type: ignore[index]
+
+    for checkpoint in (trained / "checkpoints").glob("step-000040/*"):
+        checkpoint.unlink()
+    done = run("train", "runs/tiny", "--resume", cwd=folder)
+    assert "going on after update 30" in done.stdout, done.stderr
+    assert outcome(trained) == (expected, metrics)
+
+    arguments = ["generate", "runs/tiny", "--prompt", "the ", "--tokens", "40", "--top-k", "5", "--seed", "1"]
+    done = run(*arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == LanguageModel.load(trained).generate("the ", 40, 0.8, 5, seed=1) + "\n"
+    done = run("generate", "runs/tiny", "--prompt", "the É", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the character 'É'" in done.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_learns(folder: Path) -> None:
+    """They share the windows of each update, here 3 and 2."""
+    settings = ["dropout=0", "batch=5"]
+    one = run("train", "tiny.yaml", "name=one", *settings, cwd=folder)
+    assert one.returncode == 0, one.stderr
+    two = run_two("train", "tiny.yaml", "name=two", *settings, cwd=folder)
+    assert two.returncode == 0, two.stderr
+    ours, theirs = (outcome(folder / "runs" / name)[1] for name in ("one", "two"))
+    assert len(ours) == len(theirs) == 4
+    for mine, yours in zip(ours, theirs, strict=True):
+        for key in ("train_loss", "val_loss", "lr"):
+            assert yours[key] == pytest.approx(mine[key], rel=1e-4)  # type: ignore[index]
+    refused = run_two("train", "tiny.yaml", "name=three", "batch=1", cwd=folder)
+    assert "training.batch (1) must be at least the number of processes (2)" in refused.stderr
+    assert not (folder / "runs" / "three").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on(folder: Path) -> None:
+    command = [sys.executable, "-m", "qknorm", "sweep", "sweep.yaml", "iterations=150"]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    out = folder / "runs" / "tiny"
+    while process.poll() is None and not list(out.glob("*/result.json")):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("*/result.json")}
+    assert kept
+
+    done = run("sweep", "sweep.yaml", "iterations=150", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert all(path.stat().st_mtime_ns == changed for path, changed in kept.items())
+    printed = json.loads(done.stdout)
+    assert len(printed["runs"]) == 6
+    assert {row["status"] for row in printed["runs"]} == {"done"}
+    assert "With 2 folds no difference could be significant" in printed["paragraph"]
+    with (out / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["p"], row["start"], row["fold"]) for row in rows] == [
+        ("2", "same", "0"), ("3", "same", "0"), ("", "none", "0"), ("2", "same", "1"), ("3", "same", "1"),
+        ("", "none", "1"),
+    ]  # fmt: skip
+    assert all(float(row["best_val_loss"]) <= float(row["final_val_loss"]) for row in rows)
+    assert len(list((out / "figures").glob("*.png"))) == 5
+
+
+@pytest.mark.slow
+def test_a_sweep_on_a_local_dask_cluster(folder: Path) -> None:
+    pytest.importorskip("distributed")
+    done = run("sweep", "sweep.yaml", "p=[2]", "--backend", "dask", "--jobs", "2", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len(list((folder / "runs" / "tiny").glob("*/result.json"))) == 4
+
+
+def test_a_failed_run_is_told_and_kept_apart(folder: Path) -> None:
+    done = run("sweep", "sweep.yaml", "p=[2]", "folds=null", "peak=[0.01, 1.0e+38]", "--jobs", "1", cwd=folder)
+    assert done.returncode == 1, done.stderr
+    assert "failed: p-2_peak-1e+38: InputError: the loss is" in done.stdout
+    assert "2 of 3 runs in runs/tiny" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sweep", "sweep.yaml", "p=[]"], "model.p is an empty list"),
+        (["sweep", "sweep.yaml", "folds=41"], "a text of 40 lines cannot be cut into 41 folds"),
+        (["train", "sweep.yaml"], "is a sweep of many runs; try: qknorm sweep sweep.yaml"),
+        (["generate", "nowhere"], "nowhere is no run folder"),
+    ],
+)
+def test_wrong_calls_get_one_sentence(folder: Path, arguments: list[str], message: str) -> None:
+    done = run(*arguments, cwd=folder)
+    assert done.returncode == 2, done.stdout
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
