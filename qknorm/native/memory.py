@@ -12,8 +12,8 @@ _NEVER = 2**31 - 1
 def keep_freed_memory() -> None:
     """Let this program reuse large blocks instead of returning them to the system after each operation.
 
-    glibc maps and unmaps every large tensor, and each of its pages is then zeroed and faulted in anew, which took up to a
-    fifth of the time of decoding. A decision for a whole program, so commands make it, and the library does not.
+    glibc maps and unmaps every large tensor, and each of its pages is then zeroed and faulted in anew, which took up to
+    a fifth of the time of decoding. A decision for a whole program, so commands make it, and the library does not.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
