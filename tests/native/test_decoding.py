@@ -43,16 +43,18 @@ def test_impossible_pieces_stay_impossible() -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("key_heads", [1, 2, 4])
-def test_a_cache_with_a_history_attends_as_one_that_is_moved(key_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("key_heads", "row"), [(1, 16), (2, 32), (4, 64), (4, 7)])
+def test_a_cache_with_a_history_attends_as_one_that_is_moved(
+    key_heads: int, row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Forty steps, in which beams change places and later half of them leave."""
 
     def outputs() -> list[torch.Tensor]:
         torch.manual_seed(0)
         cache, batch, found = KeyValueCache(), 6, []
         for step in range(40):
-            query = torch.randn(batch, 4, 1, 16)
-            new = KeyValues(torch.randn(batch, key_heads, 1, 16), torch.randn(batch, key_heads, 1, 16))
+            query = torch.randn(batch, 4, 1, row)
+            new = KeyValues(*torch.randn(2, batch, key_heads, 1, row).unbind(0))
             found.append(cache.attend(query, new, 0.5))
             if step == 25:
                 batch = 3
