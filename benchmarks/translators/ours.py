@@ -90,4 +90,4 @@ class OurDecoder:
 
     def forced(self, sources: Sequence[Pieces], length: int) -> int:
         exactly = replace(self.settings, min_length=length - 1, max_length=length - 1, extra_length=length)
-        return sum(len(found[0].pieces) + 1 for found in beam_search(self.model, sources, exactly))
+        return sum(len(found[0].pieces) + 1 for found in beam_search(self.model, sources, exactly, n_best=1))
