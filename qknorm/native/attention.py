@@ -77,7 +77,7 @@ class _Attend(torch.autograd.Function):
         shape = (batch, heads, key.shape[1], queries, key.shape[2], row, int(is_causal))
         kernels.attention_forward(
             query.data_ptr(), key.data_ptr(), value.data_ptr(), out.data_ptr(), sums.data_ptr(), _pointer(mask),
-            _numbers(shape), _strides(query, key, value, out), _mask_strides(mask), scale, dropout, seed,
+            compiler.numbers(shape), _strides(query, key, value, out), _mask_strides(mask), scale, dropout, seed,
             compiler.threads(query.numel()),
         )  # fmt: skip
         ctx.save_for_backward(query, key, value, mask, sums)
@@ -94,7 +94,7 @@ class _Attend(torch.autograd.Function):
         d_query, d_key, d_value = (torch.empty_like(tensor) for tensor in (query, key, value))
         kernels.attention_backward(
             query.data_ptr(), key.data_ptr(), value.data_ptr(), d_out.data_ptr(), d_query.data_ptr(), d_key.data_ptr(),
-            d_value.data_ptr(), sums.data_ptr(), _pointer(mask), _numbers(ctx.shape),
+            d_value.data_ptr(), sums.data_ptr(), _pointer(mask), compiler.numbers(ctx.shape),
             _strides(query, key, value, d_out, d_query, d_key, d_value), _mask_strides(mask), ctx.scale, ctx.dropout,
             ctx.seed, compiler.threads(query.numel()),
         )  # fmt: skip
@@ -122,13 +122,8 @@ def _pointer(mask: Tensor | None) -> int | None:
 
 
 def _mask_strides(mask: Tensor | None) -> ctypes.Array[ctypes.c_int64] | None:
-    return None if mask is None else _numbers(mask.stride())
+    return None if mask is None else compiler.numbers(mask.stride())
 
 
 def _strides(*tensors: Tensor) -> ctypes.Array[ctypes.c_int64]:
-    return _numbers(tuple(step for tensor in tensors for step in tensor.stride()[:3]))
-
-
-@functools.lru_cache(maxsize=1024)
-def _numbers(values: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(values))(*values)
+    return compiler.numbers(tuple(step for tensor in tensors for step in tensor.stride()[:3]))

@@ -70,6 +70,12 @@ def threads(elements: int) -> int:
     return min(torch.get_num_threads(), 1 + elements // _ELEMENTS_PER_THREAD)
 
 
+@functools.lru_cache(maxsize=4096)
+def numbers(values: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
+    """Whole numbers as C++ reads them: shapes and strides come back at every step, so they are kept."""
+    return (ctypes.c_int64 * len(values))(*values)
+
+
 @functools.cache
 def _compiler() -> tuple[str, str]:
     """The compiler's path, and everything besides the flags on which its output depends."""

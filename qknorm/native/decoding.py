@@ -32,7 +32,7 @@ def attend_to_history(query: Tensor, keys: Tensor, values: Tensor, history: Tens
     shape = (rows, heads, keys.shape[1], length, row, history.stride(0))
     kernels.attend_to_history(
         query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), history.data_ptr(),
-        _numbers(shape), _numbers((*keys.stride()[:3], query.stride(0), query.stride(1))), scale,
+        compiler.numbers(shape), compiler.numbers((*keys.stride()[:3], query.stride(0), query.stride(1))), scale,
         compiler.threads(rows * length * heads * row),
     )  # fmt: skip
     return out
@@ -52,8 +52,8 @@ def attend_to_shared(
     out = query.new_empty(rows, heads, 1, row)
     kernels.attend_to_shared(
         query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), entries.data_ptr(), lengths.data_ptr(),
-        _numbers((rows, heads, keys.shape[1], keys.shape[2], row)),
-        _numbers((*keys.stride()[:3], query.stride(0), query.stride(1), *values.stride()[:3])), scale,
+        compiler.numbers((rows, heads, keys.shape[1], keys.shape[2], row)),
+        compiler.numbers((*keys.stride()[:3], query.stride(0), query.stride(1), *values.stride()[:3])), scale,
         compiler.threads(rows * heads * keys.shape[2] * row),
     )  # fmt: skip
     return out
@@ -87,8 +87,3 @@ def _kernels() -> ctypes.CDLL | None:
         loaded.attend_to_shared.argtypes = [*[pointer] * 8, ctypes.c_float, threads]
         loaded.attend_to_shared.restype = loaded.attend_to_history.restype = loaded.likeliest.restype = None
     return loaded
-
-
-@functools.lru_cache(maxsize=1024)
-def _numbers(values: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(values))(*values)

@@ -90,8 +90,7 @@ def _empty_like(x: Tensor) -> Tensor:
 @functools.lru_cache(maxsize=1024)
 def _layout(shape: tuple[int, ...], scale_dims: int, *strides: tuple[int, ...]) -> ctypes.Array[ctypes.c_int64]:
     """The kernel's `layout`: four sizes, the stride of g over heads, then three strides for each tensor."""
-    numbers = [*shape, scale_dims, *(step for tensor in strides for step in tensor[:3])]
-    return (ctypes.c_int64 * len(numbers))(*numbers)
+    return compiler.numbers((*shape, scale_dims, *(step for tensor in strides for step in tensor[:3])))
 
 
 @functools.cache
