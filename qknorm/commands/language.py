@@ -30,7 +30,7 @@ def generate(
 
 
 def sweep(
-    recipe: Annotated[Path, typer.Argument(help="A recipe (YAML) of a language model; lists in it span a grid.")],
+    recipe: Annotated[Path, typer.Argument(help="A recipe (YAML); lists in it span a grid.")],
     settings: Annotated[list[str] | None, typer.Argument(help="Changes to it: key=value, such as p=[2,3].")] = None,
     size: Annotated[str | None, typer.Option(help="One of the recipe's sizes, such as smoke.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one per core without it.")] = None,
@@ -39,7 +39,7 @@ def sweep(
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Train a grid of language models with cross-validation. A sweep that was stopped goes on where it was."""
+    """Train a grid of models, language models with cross-validation. A sweep that was stopped goes on where it was."""
     from qknorm.experiments import sweep as sweeps
     from qknorm.experiments.sweep_figures import draw
     from qknorm.experiments.sweep_report import summarise

@@ -40,13 +40,12 @@ def _train(
     recipe: Path | None, settings: list[str], src: Path | None, tgt: Path | None, resume: bool, runs: Path
 ) -> None:
     from qknorm.training import processes
-    from qknorm.training.language import train as train_language_model
-    from qknorm.training.language_recipe import LanguageRecipe, load_any_recipe
-    from qknorm.training.recipe import Recipe, make_recipe, settings_for
+    from qknorm.training.language_recipe import AnyRecipe, load_any_recipe
+    from qknorm.training.recipe import make_recipe, settings_for
     from qknorm.training.run import Run
-    from qknorm.training.translation import train as train_translator
+    from qknorm.training.start import train as train_any
 
-    chosen: Recipe | LanguageRecipe
+    chosen: AnyRecipe
     if src is not None or tgt is not None:
         if src is None or tgt is None:
             raise InputError("--src and --tgt belong together")
@@ -60,11 +59,7 @@ def _train(
     else:
         chosen = load_any_recipe(recipe, settings)
         folder = runs / chosen.name
-    console = Console(quiet=processes.rank() > 0)
-    if isinstance(chosen, LanguageRecipe):
-        train_language_model(chosen, folder, console, resume)
-    else:
-        train_translator(chosen, folder, console, resume)
+    train_any(chosen, folder, Console(quiet=processes.rank() > 0), resume)
 
 
 def score(

@@ -31,7 +31,7 @@ from qknorm.data.subwords import EOS, UNK, Scheme, Subwords
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
 
-_FORMAT = 2  # of the folder; another number makes all corpora anew
+_FORMAT = 3  # of the folder; another number makes all corpora anew
 
 # Learning a vocabulary from several corpora, each counts by (its number of sentences) to this power.
 _TEXT_SMOOTHING = 0.5
@@ -147,7 +147,8 @@ def _clean_pair(files: PairFiles, rules: Rules, place: Path) -> tuple[list[Pair]
     if not kept:
         most = report.dropped.most_common(1)[0][0]
         raise InputError(f"no pair of {files.source} and {files.target} is left after cleaning; most were: {most}")
-    return kept, {"read": report.read, "kept": report.kept, "dropped": dict(report.dropped)}
+    words = sum(len(side.split()) for pair in kept for side in pair)
+    return kept, {"read": report.read, "kept": report.kept, "words": words, "dropped": dict(report.dropped)}
 
 
 def _text_for_vocabulary(corpora: Sequence[Sequence[Pair]]) -> Iterator[str]:

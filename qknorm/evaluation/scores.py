@@ -41,7 +41,7 @@ def scores(
         tokens = list(hypotheses), list(references)
         text = detokenized(hypotheses, language), detokenized(references, language)
     else:
-        tokens = _tokenized(hypotheses, language), _tokenized(references, language)
+        tokens = moses_tokenized(hypotheses, language), moses_tokenized(references, language)
         text = list(hypotheses), list(references)
     default, ours, theirs = BLEU(), text[0], [text[1]]
     return {
@@ -69,6 +69,7 @@ def detokenized(lines: Sequence[str], language: str) -> list[str]:
     return [detokenizer.detokenize(line.split(" "), unescape=True) for line in lines]
 
 
-def _tokenized(lines: Sequence[str], language: str) -> list[str]:
+def moses_tokenized(lines: Sequence[str], language: str) -> list[str]:
+    """Lines as people write them, as tokens with spaces between."""
     tokenizer = MosesTokenizer(lang=language)
     return [tokenizer.tokenize(line, return_str=True, escape=False) for line in lines]

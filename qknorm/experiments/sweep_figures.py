@@ -12,32 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
+from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.sweep_results import PLAIN, RunResult
 from qknorm.experiments.sweep_statistics import REFERENCE
 
 _MARKERS = "osD^vP*X<>"
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "legend.frameon": False,
-    "svg.hashsalt": "qknorm",  # the same figure is the same file
-}
 
 
 def draw(results: Sequence[RunResult], folder: Path) -> list[Path]:
-    """All figures; returns the PNG files."""
-    done = [result for result in results if result.status == "done"]
+    """All figures of language models; returns the PNG files."""
+    done = [result for result in results if result.status == "done" and result.task == "language"]
     plain = [result for result in done if result.start == PLAIN]
     written = []
     for start in dict.fromkeys(result.start for result in done if result.start != PLAIN and result.p is not None):
@@ -45,15 +35,8 @@ def draw(results: Sequence[RunResult], folder: Path) -> list[Path]:
         for number, figure in enumerate(
             (curves.losses, curves.times, curves.folds, curves.alphas, curves.attention), 1
         ):
-            with mpl.rc_context(_STYLE):
-                drawn = figure()
-                for kind in ("svg", "png"):
-                    path = folder / f"figure-{number}-{start}.{kind}"
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
-                    drawn.savefig(path, dpi=200, metadata=metadata)
-                written.append(path)
-                plt.close(drawn)
+            with mpl.rc_context(STYLE):
+                written.append(save(figure(), folder / f"figure-{number}-{start}"))
     return written
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from qknorm.data.textfiles import replacing
 from qknorm.experiments.sweep_results import RunResult, write_results
@@ -22,16 +24,42 @@ _HEADINGS = {
 
 
 def summarise(results: Sequence[RunResult], folder: Path) -> str:
-    """Write results.csv, results.json and summary.md of a sweep; returns the paragraph, empty where p is not varied."""
-    statistics = analyse(results)
-    if statistics is None:
+    """Write results.csv, results.json and summary.md of a sweep; returns what is to be told of it in short.
+
+    Of language models a paragraph about p, nothing where p is not varied; of translators a table.
+    """
+    if results[0].task == "translation":
+        text = whole = scores_table(results)
         write_results(results, {}, folder)
-        return ""
-    text = paragraph(statistics)
-    write_results(results, {"statistics": statistics.as_dict(), "paragraph": text}, folder)
+    else:
+        statistics = analyse(results)
+        if statistics is None:
+            write_results(results, {}, folder)
+            return ""
+        text = paragraph(statistics)
+        whole = f"{text}\n\n{tables(statistics)}"
+        write_results(results, {"statistics": statistics.as_dict(), "paragraph": text}, folder)
     with replacing(folder / "summary.md") as file:
-        file.write(f"{text}\n\n{tables(statistics)}".encode())
+        file.write(whole.encode())
     return text
+
+
+def scores_table(results: Sequence[RunResult]) -> str:
+    """Markdown: the mean scores of translators, the best first; runs that differ in their seed alone are one row."""
+    groups = defaultdict[str, list[dict[str, float]]](list)
+    for result in results:
+        settings = ", ".join(f"{key} {value}" for key, value in result.settings.items() if key != "seed")
+        if result.status == "done":
+            groups[settings].append(result.measured)
+    means = {
+        settings: {name: fmean(run[name] for run in runs) for name in ("bleu", "chrf", "best_dev_bleu")}
+        for settings, runs in groups.items()
+    }
+    rows = [
+        f"| {settings} | {' | '.join(f'{value:.2f}' for value in mean.values())} | {len(groups[settings])} |"
+        for settings, mean in sorted(means.items(), key=lambda group: -group[1]["bleu"])
+    ]
+    return "\n".join(["| | test BLEU | chrF | best dev BLEU | runs |", "| --- | --- | --- | --- | --- |", *rows])
 
 
 def paragraph(statistics: Statistics) -> str:

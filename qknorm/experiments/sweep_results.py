@@ -13,17 +13,25 @@ from typing import Any
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
+from qknorm.experiments.cells import is_done, read_result
 from qknorm.training.language import gpt_config, recipe_of
 
 PLAIN = "none"  # the `start` of runs without normalisation
-_MEASURED = ("best_val_loss", "final_val_loss", "best_step", "seconds")
+_MEASURED = {
+    "language": ("best_val_loss", "final_val_loss", "best_step", "seconds"),
+    "translation": ("bleu", "bleu_tokenized", "chrf", "best_dev_bleu", "updates", "seconds"),
+}
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run: what distinguishes it, what came out, and its course. Lists have an entry per validation."""
+    """One run: what distinguishes it, what came out, and its course (of a language model).
+
+    Lists have an entry per validation.
+    """
 
     name: str
+    task: str
     settings: dict[str, Any]
     status: str
     measured: dict[str, float] = field(default_factory=dict)
@@ -58,25 +66,29 @@ class RunResult:
 
     def row(self) -> dict[str, Any]:
         """The line of results.csv."""
-        first = {"p": self.settings.get("p", ""), "start": self.start, "fold": self.settings.get("fold", "")}
+        first: dict[str, Any] = {}
+        if self.task == "language":
+            first = {"p": self.settings.get("p", ""), "start": self.start, "fold": self.settings.get("fold", "")}
         others = {key: value for key, value in self.settings.items() if key not in first}
-        return first | others | {key: self.measured.get(key, "") for key in _MEASURED} | {"status": self.status}
+        measured = {key: self.measured.get(key, "") for key in _MEASURED[self.task]}
+        return first | others | measured | {"status": self.status}
 
 
 def load_results(folder: Path, failures: Mapping[str, str] | None = None) -> list[RunResult]:
     """Every run of the sweep's plan, done or not."""
     try:
-        cells = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["cells"]
+        plan = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+        task, cells = plan.get("task", "language"), plan["cells"]
     except (OSError, ValueError, KeyError):
         raise InputError(f"{folder} is no folder of a sweep: there is no readable sweep.json in it") from None
-    return [_load(folder / cell["name"], cell["settings"], failures or {}) for cell in cells]
+    return [_load(folder / cell["name"], task, cell["settings"], failures or {}) for cell in cells]
 
 
 def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder: Path) -> None:
     """results.csv, and results.json with the same rows and more."""
     rows = [result.row() for result in results]
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    columns.sort(key=lambda key: key in (*_MEASURED, "status"))  # stable: what was measured comes last
+    columns.sort(key=lambda key: key in (*_MEASURED[results[0].task], "status"))  # stable: what was measured comes last
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -89,15 +101,18 @@ def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder
             file.write(content.encode())
 
 
-def _load(folder: Path, settings: dict[str, Any], failures: Mapping[str, str]) -> RunResult:
-    if not (folder / "result.json").is_file():
-        return RunResult(folder.name, settings, "failed" if folder.name in failures else "missing")
+def _load(folder: Path, task: str, settings: dict[str, Any], failures: Mapping[str, str]) -> RunResult:
+    if not is_done(folder):
+        return RunResult(folder.name, task, settings, "failed" if folder.name in failures else "missing")
+    if task == "translation":
+        return RunResult(folder.name, task, settings, "done", read_result(folder))
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     return RunResult(
         folder.name,
+        task,
         settings,
         "done",
-        json.loads((folder / "result.json").read_text()),
+        read_result(folder),
         [line["step"] for line in lines],
         [line["val_loss"] for line in lines],
         [[_mean(alpha) for alpha in line["scales"].values()] for line in lines if line["scales"]],

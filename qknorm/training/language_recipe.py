@@ -111,10 +111,12 @@ class LanguageRecipe(Part):
     training: LanguageTrainingRecipe = LanguageTrainingRecipe()
 
 
+AnyRecipe = Recipe | LanguageRecipe
+
 _KINDS: dict[str, type[Recipe] | type[LanguageRecipe]] = {"translation": Recipe, "language": LanguageRecipe}
 
 
-def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | LanguageRecipe:
+def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
     """Read a recipe of the kind that its key `task` names; a translation without one."""
     content = read_recipe(path)
     if not {"sizes", "baselines"}.isdisjoint(content):

@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +19,8 @@ from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
 
 _SECONDS_BETWEEN_LINES = 20.0
+_SECONDS_BETWEEN_STATUS = 1.0
+_STATUS_FILE = "status.json"
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,30 @@ class Status:
         )
 
 
+def read_status(folder: Path) -> Status | None:
+    """Where a run stands that another process has under way."""
+    with contextlib.suppress(OSError, ValueError, TypeError):  # not there yet, or just being written
+        return Status(**json.loads((folder / _STATUS_FILE).read_text()))
+    return None
+
+
+def forget_status(folder: Path) -> None:
+    """What a killed process wrote says nothing any more."""
+    (folder / _STATUS_FILE).unlink(missing_ok=True)
+
+
 class Report:
-    """While entered: a bar where a person watches, or else a line every 20 seconds; the metrics in files."""
+    """While entered: a bar where a person watches, or else a line every 20 seconds; the metrics in files.
+
+    Without a bar, status.json says every second how far the run is, to whoever watches it from another process.
+    """
 
     def __init__(self, folder: Path, console: Console, tensorboard: bool) -> None:
         self.folder, self.console = folder, console
         self._metrics = folder / "metrics.jsonl"
         self._events = summary_writer()(str(folder / "tensorboard")) if tensorboard else None
         self._bar: Progress | None = None
-        self._last_line = time.monotonic()
+        self._last_line = self._last_status = time.monotonic()
 
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.console.quiet:
@@ -73,7 +90,12 @@ class Report:
         if self._bar is not None:
             shown = str(status).partition(": ")[2]
             self._bar.update(self._bar.task_ids[0], completed=status.step, total=status.most_steps, description=shown)
-        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
+            return
+        now = time.monotonic()
+        if now - self._last_status >= _SECONDS_BETWEEN_STATUS:
+            self._last_status = now
+            (self.folder / _STATUS_FILE).write_text(json.dumps(asdict(status)))
+        if now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._say(str(status))
 
     def validated(self, status: Status, measures: dict[str, Any], model: nn.Module) -> None:

@@ -130,5 +130,6 @@ def _mask(target_pieces: list[int], pieces: int) -> torch.Tensor:
 
 
 def _config(model: ModelRecipe, scale_init: float | None, label_smoothing: float) -> TranslatorConfig:
-    settings = model.model_dump() | {"scale_init": scale_init, "label_smoothing": label_smoothing}
+    settings = model.model_dump(exclude={"scale_percentile"})
+    settings |= {"scale_init": scale_init, "label_smoothing": label_smoothing}
     return TranslatorConfig(**settings)

@@ -126,7 +126,7 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
     run = Run(folder)
     if resume:
         refuse_changes(Run.open(folder).recipe, recipe, folder)
-    limits = _limits(recipe)
+    limits = limits_of(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
     model = run.make_model().to(processes.device())
@@ -218,9 +218,10 @@ def _start(run: Run, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -
         name = "dropped.tsv" if len(sets) == 1 else f"dropped-{one.name}.tsv"
         shutil.copyfile(pair.folder / "dropped.tsv", run.folder / name)
     start = recipe.model.scale_init
-    scale_init = (
-        henry_scale(max(prepared.length(), 2.0)) if start == "henry" else None if start == "comparable" else start
-    )
+    if start == "henry":
+        scale_init: float | None = henry_scale(max(prepared.length(recipe.model.scale_percentile), 2.0))
+    else:
+        scale_init = None if start == "comparable" else start
     pairs = [_pair_parts(one, sets, recipe, prepared) for one in sets]
     run.save_parts(ModelParts(scale_init, run.vocabulary_digest(), prepared.folder.name, pairs))
     save_recipe(recipe, run.folder / "recipe.yaml")
@@ -252,7 +253,8 @@ def _schedule(recipe: Recipe) -> Schedule:
     return Schedule(training.schedule, peak, warmup, total)
 
 
-def _limits(recipe: Recipe) -> Limits:
+def limits_of(recipe: Recipe) -> Limits:
+    """When a run of this recipe ends."""
     training = recipe.training
     return Limits(
         training.validate_every,

@@ -9,7 +9,11 @@ from rich.console import Console
 from qknorm.errors import InputError
 from qknorm.experiments import sweep as sweeps
 from qknorm.experiments.sweep import Sweep, plan
+from qknorm.experiments.sweep_figures import draw
+from qknorm.experiments.sweep_report import summarise
 from qknorm.experiments.sweep_results import load_results, write_results
+from qknorm.training.language_recipe import LanguageRecipe
+from tests.phrases import write_phrases
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "lp-shakespeare.yaml"
 TINY = """
@@ -19,6 +23,14 @@ data: {file: text, folds: 2}
 model: {layers: 1, heads: 2, dim: 8, context: 8, dropout: 0, p: [2, 3]}
 training: {batch: 2, iterations: 4, warmup: 1, validate_every: 2, validation_windows: 3}
 baselines: [{qk_norm: none}]
+"""
+
+TRANSLATORS = """
+name: translators
+data: {source: train.en, target: train.gl, dev: [dev.en, dev.gl], test: [test.en, test.gl], merges: 100}
+model: {dim: 8, feed_forward: 8, encoder_layers: 1, decoder_layers: 1, heads: [1, 2]}
+training: {budget: 256, schedule: cosine, peak: 0.01, warmup: 1, max_updates: 4, validate_every: 2, seed: [1, 2]}
+decoding: {validation_beam_size: 1, extra_length: 5}
 """
 
 
@@ -40,16 +52,17 @@ def test_the_second_papers_sweep_in_every_size(size: str, runs: int) -> None:
     planned = plan(RECIPE, size)
     assert planned.name == f"lp-shakespeare-{size}"
     assert len(planned.cells) == len({cell.name for cell in planned.cells}) == runs
-    assert {cell.recipe.model.heads for cell in planned.cells} == {6}
-    plain = [cell for cell in planned.cells if cell.recipe.model.qk_norm == "none"]
-    assert len(plain) * 15 == runs
+    recipes = [cell.recipe for cell in planned.cells if isinstance(cell.recipe, LanguageRecipe)]
+    assert {recipe.model.heads for recipe in recipes} == {6}
+    assert len([recipe for recipe in recipes if recipe.model.qk_norm == "none"]) * 15 == runs
     assert [cell.settings["fold"] for cell in planned.cells] == sorted(cell.settings["fold"] for cell in planned.cells)
     layers = 2 if size == "smoke" else 6
-    assert {cell.recipe.model.layers for cell in planned.cells} == {layers}
+    assert {recipe.model.layers for recipe in recipes} == {layers}
 
 
 def test_the_paper_s_size_is_that_of_the_paper() -> None:
     recipe = plan(RECIPE, "paper").cells[0].recipe
+    assert isinstance(recipe, LanguageRecipe)
     assert (recipe.model.dim, recipe.model.context, recipe.model.dropout) == (384, 256, 0.2)
     assert (recipe.training.batch, recipe.training.iterations) == (64, 5000)
 
@@ -81,7 +94,7 @@ def test_a_wrong_sweep_is_refused_before_any_run(folder: Path, change: str, mess
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("task: language", "task: translation", "needs a recipe with `task: language`"),
+        ("task: language", "task: translation", "there is no key data.file"),
         ("baselines:", "baseline:", "there is no key baseline"),
         ("[{qk_norm: none}]", "[{qk_nrm: none}]", "there is no key qk_nrm"),
         ("[{qk_norm: none}]", "[none]", "a baseline is keys and values"),
@@ -127,3 +140,25 @@ def test_another_recipe_does_not_mix_with_finished_runs(folder: Path) -> None:
     run(plan(folder / "tiny.yaml", None, ["p=2"]), folder / "out")
     with pytest.raises(InputError, match="was made by another recipe"):
         run(plan(folder / "tiny.yaml", None, ["p=2", "iterations=5"]), folder / "out")
+
+
+def test_a_sweep_over_translators(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QKNORM_CACHE", str(folder / "cache"))
+    write_phrases(folder, train=200, held_out=8)
+    (folder / "translators.yaml").write_text(TRANSLATORS)
+    planned = plan(folder / "translators.yaml")
+    assert [cell.name for cell in planned.cells] == [
+        "heads-1_seed-1",
+        "heads-1_seed-2",
+        "heads-2_seed-1",
+        "heads-2_seed-2",
+    ]
+    assert run(planned, folder / "out") == {}
+    results = load_results(folder / "out")
+    told = summarise(results, folder / "out")
+    assert [line.split(" | ")[-1] for line in told.splitlines()[2:]] == ["2 |", "2 |"]
+    lines = (folder / "out" / "results.csv").read_text().splitlines()
+    assert lines[0] == "heads,seed,bleu,bleu_tokenized,chrf,best_dev_bleu,updates,seconds,status"
+    assert [line.split(",")[6] for line in lines[1:]] == ["4"] * 4
+    assert {float(line.split(",")[2]) for line in lines[1:]} == {result.measured["bleu"] for result in results}
+    assert draw(results, folder / "figures") == []

@@ -19,7 +19,9 @@ def result(settings: dict[str, Any], losses: list[float], seconds: float = 10.0)
     measured = {"best_val_loss": min(losses), "final_val_loss": losses[-1], "best_step": 1, "seconds": seconds}
     alphas = [[12.0] * layers for _ in losses] if normalised else []
     share = [0.5 for _ in losses]
-    return RunResult("", settings, "done", measured, steps, losses, alphas, 12.0, share, share, share * normalised)
+    return RunResult(
+        "", "language", settings, "done", measured, steps, losses, alphas, 12.0, share, share, share * normalised
+    )
 
 
 def sweep(effects: dict[str, dict[float, float]], folds: int = 10, noise: float = 0.001) -> list[RunResult]:
@@ -122,7 +124,7 @@ def test_one_fold_and_no_reference_are_not_compared() -> None:
 
 
 def test_nothing_to_compare_is_no_error(tmp_path: Path) -> None:
-    missing = RunResult("x", {"p": 2, "fold": 0}, "missing")
+    missing = RunResult("x", "language", {"p": 2, "fold": 0}, "missing")
     assert analyse([missing]) is None
     assert summarise([missing], tmp_path) == ""
     assert (tmp_path / "results.csv").read_text().endswith("missing\n")

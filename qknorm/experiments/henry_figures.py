@@ -1,0 +1,103 @@
+"""Figures 1 and 2 of the first paper: where the heads of an encoder layer look, and how diffuse that is as a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from qknorm.data.textfiles import read_lines
+from qknorm.decoding.translator import Explanation, Translator
+from qknorm.experiments.figures import COLOURS, STYLE, save
+
+HEADS = 4
+_SENTENCES = 100  # of the test set, for the entropies
+_MARKERS = "osD^"
+_MOST_PIECES = 16  # of the sentence that is drawn
+
+
+def draw(runs: Mapping[str, Sequence[Path]], folder: Path) -> list[list[str]]:
+    """Draw the figures of some systems, the finished runs of each by its label.
+
+    Returns a table of how diffuse they are: the mean entropy of all heads, the lowest, the highest, and over how many
+    runs. The heat maps are those of the first run.
+    """
+    sources = list(read_lines(next(iter(runs.values()))[0] / "test" / "source.txt"))
+    translators = {label: [Translator.load(run) for run in own] for label, own in runs.items()}
+    sentence = _typical(sources, next(iter(translators.values()))[0])
+    spread = {
+        label: torch.stack([entropies(translator, sources) for translator in own]) for label, own in translators.items()
+    }
+    with mpl.rc_context(STYLE):
+        for number, (label, (first, *_)) in enumerate(translators.items(), 1):
+            save(heads(first.explain(sentence), label), folder / f"figure-{number}")
+        save(diffuseness({label: own[0] for label, own in spread.items()}), folder / "entropy")
+    return [
+        [label, *(f"{float(value):.3f}" for value in (own.mean(), own.min(), own.max())), str(len(own))]
+        for label, own in spread.items()
+    ]
+
+
+def _typical(sources: Sequence[str], translator: Translator) -> str:
+    """The first sentence that is long enough to be interesting and short enough to be drawn."""
+    for source in sources:
+        if 10 <= len(translator.subwords.encode([source])[0]) <= _MOST_PIECES:
+            return source
+    return min(sources, key=len)
+
+
+def heads(explanation: Explanation, label: str) -> Figure:
+    """Heat maps of the first heads of the middle layer of the encoder."""
+    layer = len(explanation.attention.encoder) // 2
+    weights = explanation.attention.encoder[layer][:HEADS]
+    pieces = explanation.source_pieces
+    figure, axes = plt.subplots(2, 2, figsize=(8.6, 8.2), layout="constrained", squeeze=False)
+    for head, axis in enumerate(axes.flat):
+        if head >= len(weights):
+            axis.set_visible(False)
+            continue
+        image = axis.imshow(weights[head], cmap="cividis", vmin=0, vmax=1)
+        axis.set_xticks(range(len(pieces)), pieces, rotation=90, fontsize=8)
+        axis.set_yticks(range(len(pieces)), pieces, fontsize=8)
+        axis.set_title(f"head {head + 1}, entropy {_relative_entropy(weights[head]).mean():.2f}")
+        axis.tick_params(length=0)
+    figure.colorbar(image, ax=axes, shrink=0.5, label="attention weight")
+    figure.suptitle(f"{label}: encoder layer {layer + 1}, self-attention")
+    return figure
+
+
+def entropies(translator: Translator, sources: Sequence[str]) -> Tensor:
+    """(layers, heads): the mean over sentences of the entropy of the encoder's attention, 0 one word, 1 all alike."""
+    lengths = [len(pieces) for pieces in translator.subwords.encode(sources)]
+    usable = [line for line, length in zip(sources, lengths, strict=True) if 3 <= length <= (translator.longest or 100)]
+    # The encoder does not depend on what is said, so nothing is.
+    maps = [translator.explain(line, "").attention.encoder for line in usable[:_SENTENCES]]
+    return torch.stack([_relative_entropy(weights).mean(-1) for weights in maps]).mean(0)
+
+
+def _relative_entropy(weights: Tensor) -> Tensor:
+    """Of each query, as a share of the entropy of equal weights."""
+    entropy: Tensor = torch.special.entr(weights).sum(-1)
+    return entropy / math.log(weights.shape[-1])
+
+
+def diffuseness(spread: Mapping[str, Tensor]) -> Figure:
+    """Every head of every layer as a point, systems side by side."""
+    figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    for place, (label, values) in enumerate(spread.items()):
+        for layer, row in enumerate(values):
+            x = [layer + 1 + (place - (len(spread) - 1) / 2) * 0.24] * len(row)
+            shown = None if layer else label
+            axis.plot(x, row, _MARKERS[place % 4], color=COLOURS[place % 4], alpha=0.8, label=shown)
+    axis.set_xticks(range(1, len(next(iter(spread.values()))) + 1))
+    axis.set_xlabel("encoder layer")
+    axis.set_ylabel("entropy of attention\n(0: one word, 1: all alike)")
+    axis.set_ylim(0, 1)
+    axis.legend(loc="lower right")
+    return figure
