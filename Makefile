@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 
 .PHONY: quickstart test test-fast lint format bench bench-attention bench-translation bench-language clean
 
-quickstart: $(VENV)/toolkit.stamp  ## see the library at work
+quickstart: $(VENV)/toolkit.stamp  ## train two small translators and compare them
 	$(BIN)/qknorm quickstart
 
 test: $(VENV)/dev.stamp  ## all tests

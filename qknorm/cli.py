@@ -64,9 +64,9 @@ def _options(
 
 @app.command()
 def quickstart(
-    out: Annotated[Path, typer.Option(help="Folder for the picture; made if missing.")] = Path("quickstart"),
+    out: Annotated[Path, typer.Option(help="Folder for the two models and the report.")] = Path("quickstart"),
 ) -> None:
-    """See query-key normalisation at work: a table and a picture, in a few seconds."""
+    """Train two translators side by side, with and without query-key normalisation, in at most ten minutes."""
     from qknorm.experiments import quickstart
 
     quickstart.run(out, Console())

@@ -20,6 +20,11 @@ from qknorm.data.textfiles import write_lines
 settings.register_profile("qknorm", deadline=None, print_blob=True)
 settings.load_profile("qknorm")
 
+# There are as many workers as cores, so each has one thread, and so has what it starts.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def _same_random_numbers() -> None:

@@ -1,53 +1,65 @@
-"""Hugging Face's MarianMTModel: a transformer of the same size with the norm after each sublayer."""
+"""Hugging Face's models of our size: MarianMTModel for training; for decoding Pegasus, since it can carry our weights.
+
+MarianMTModel has its norms after each sublayer, Pegasus before it. Both decode by the same `generate`.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-from transformers import MarianConfig, MarianMTModel
+from torch import Tensor, nn
+from transformers import MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 
 from benchmarks.translators import Pieces, Sentences, Size
+from benchmarks.translators.ours import size_of
+from qknorm.attention.module import QKNormAttention
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS, PAD
 from qknorm.decoding.beam import BeamSettings
+from qknorm.errors import InputError
+from qknorm.models.layers import sinusoids
+from qknorm.models.translator import DecoderLayer, EncoderLayer, TranslatorModel
 
 _IGNORED = -100
+_NEVER = -1e4
+_POSITIONS = 1024
 
 
-def make_marian(vocabulary: int, size: Size) -> MarianMTModel:
-    config = MarianConfig(
-        vocab_size=vocabulary,
-        d_model=size.dim,
-        encoder_layers=size.encoder_layers,
-        decoder_layers=size.decoder_layers,
-        encoder_ffn_dim=size.feed_forward,
-        decoder_ffn_dim=size.feed_forward,
-        encoder_attention_heads=size.heads,
-        decoder_attention_heads=size.heads,
-        activation_function="relu",
-        dropout=size.dropout,
-        attention_dropout=size.dropout,
-        activation_dropout=size.dropout,
-        scale_embedding=True,
-        pad_token_id=PAD,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        decoder_start_token_id=BOS,
-        forced_eos_token_id=EOS,
-        attn_implementation="sdpa",
-    )
-    return MarianMTModel(config)
+def _settings(size: Size) -> dict[str, Any]:
+    """What all models of the size have in common."""
+    return {
+        "d_model": size.dim,
+        "encoder_layers": size.encoder_layers,
+        "decoder_layers": size.decoder_layers,
+        "encoder_ffn_dim": size.feed_forward,
+        "decoder_ffn_dim": size.feed_forward,
+        "encoder_attention_heads": size.heads,
+        "decoder_attention_heads": size.heads,
+        "activation_function": "relu",
+        "dropout": size.dropout,
+        "attention_dropout": size.dropout,
+        "activation_dropout": size.dropout,
+        "scale_embedding": True,
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+        "attn_implementation": "sdpa",
+    }
 
 
 class MarianLearner:
     """Adam, clipping and torch's label smoothing around it, over sentences sorted by length."""
 
     def __init__(self, sentences: Sentences, size: Size) -> None:
-        self._model, self._size = make_marian(sentences.vocabulary, size).train(), size
+        self._model, self._size = (
+            MarianMTModel(MarianConfig(vocab_size=sentences.vocabulary, **_settings(size))).train(),
+            size,
+        )
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=3e-4)
         self._batches = _endless(sentences, size.budget)
 
@@ -68,24 +80,83 @@ class MarianLearner:
         return batch.target_tokens
 
 
-class MarianDecoder:
-    """`generate` with weights drawn at random: it cannot carry ours."""
+def as_pegasus(model: TranslatorModel) -> PegasusForConditionalGeneration:
+    """Our very weights in its standard transformer with the norm before each sublayer.
 
-    def __init__(self, vocabulary: int, size: Size, settings: BeamSettings) -> None:
-        self._model, self._settings = make_marian(vocabulary, size).eval(), settings
+    The language vectors become part of its tables of positions; its bias keeps what may not be said from being said.
+    """
+    config = model.config
+    if (config.attention, config.norm, config.placement) != ("dot", "layer", "pre"):
+        raise InputError("Pegasus is a standard transformer: attention=dot norm=layer placement=pre")
+    vectors = model.embedding.vectors().detach()
+    theirs = PegasusForConditionalGeneration(
+        PegasusConfig(vocab_size=len(vectors), max_position_embeddings=_POSITIONS, **_settings(size_of(model)))
+    ).eval()
+    theirs.generation_config.forced_eos_token_id = None
+    theirs.model.shared.weight.data = theirs.lm_head.weight.data = vectors
+    bias = torch.full((1, len(vectors)), _NEVER)
+    bias[0, model.said(0)] = model.embedding.output_bias.detach()[model.said(0)]
+    theirs.final_logits_bias.copy_(bias)
+    positions = sinusoids(_POSITIONS, config.dim)
+    for language, stack, norm, layers in zip(
+        model.pairs[0],
+        (theirs.model.encoder, theirs.model.decoder),
+        (model.encoder_norm, model.decoder_norm),
+        (model.encoder, model.decoder),
+        strict=True,
+    ):
+        stack.embed_positions.weight.data = (positions + model.languages[language]).detach()
+        stack.layer_norm.load_state_dict(norm.state_dict())
+        for layer, ours in zip(stack.layers, layers, strict=True):
+            _copy_layer(layer, ours)
+    return theirs
+
+
+def _copy_layer(layer: Any, ours: nn.Module) -> None:
+    assert isinstance(ours, EncoderLayer | DecoderLayer)
+    _copy_attention(layer.self_attn, ours.attention)
+    layer.self_attn_layer_norm.load_state_dict(ours.attention_residual.norm.state_dict())
+    if isinstance(ours, DecoderLayer):
+        _copy_attention(layer.encoder_attn, ours.source_attention)
+        layer.encoder_attn_layer_norm.load_state_dict(ours.source_attention_residual.norm.state_dict())
+    layer.fc1.load_state_dict(ours.feed_forward.inner.state_dict())
+    layer.fc2.load_state_dict(ours.feed_forward.outer.state_dict())
+    layer.final_layer_norm.load_state_dict(ours.feed_forward_residual.norm.state_dict())
+
+
+def _copy_attention(theirs: Any, ours: QKNormAttention) -> None:
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        getattr(theirs, name).load_state_dict(ours.get_submodule(name).state_dict())
+
+
+class PegasusDecoder:
+    """Its `generate`, with our length penalty's exponent."""
+
+    def __init__(self, model: TranslatorModel, settings: BeamSettings) -> None:
+        self._model, self._settings = as_pegasus(model), settings
+
+    def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
+        limit = max(map(len, sources)) + self._settings.extra_length
+        return [_until_end(row) for row in self._generate(sources, max_new_tokens=limit + 1).tolist()]
+
+    def forced(self, sources: Sequence[Pieces], length: int) -> int:
+        return self._generate(sources, min_new_tokens=length, max_new_tokens=length).numel()
 
     @torch.inference_mode()
-    def forced(self, sources: Sequence[Pieces], length: int) -> int:
+    def _generate(self, sources: Sequence[Pieces], **lengths: int) -> Tensor:
         source = Batch.of(sources, [[] for _ in sources]).source
         said: Tensor = self._model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),
             num_beams=self._settings.beam_size,
             length_penalty=self._settings.length_penalty,
-            min_new_tokens=length,
-            max_new_tokens=length,
+            **lengths,
         )
-        return said[:, 1:].numel()  # without BOS
+        return said[:, 1:]  # without BOS
+
+
+def _until_end(pieces: Pieces) -> Pieces:
+    return pieces[: pieces.index(EOS)] if EOS in pieces else pieces
 
 
 def _endless(sentences: Sentences, budget: int) -> Iterator[Batch]:

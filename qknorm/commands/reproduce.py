@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ Name = Literal[
     "future-work",
 ]
 Size = Literal["smoke", "small", "paper"]
+
+_WIDTH = 120  # of a table in a file
 
 
 def reproduce(
@@ -73,7 +77,8 @@ def _tables(experiment: str, options: _Options) -> None:
     from qknorm.experiments.henry import SHRUNK
 
     plan = reproduce.plan(experiment, options.size, options.corpus, options.seeds)
-    folder, console = options.runs / f"reproduce-{options.size}", Console(stderr=options.as_json)
+    folder = options.runs / f"reproduce-{options.size}"
+    console = Console(stderr=options.as_json, width=None if sys.stdout.isatty() else _WIDTH)
     if options.dry_run:
         _list(plan.runs, folder, options)
         return
@@ -84,7 +89,7 @@ def _tables(experiment: str, options: _Options) -> None:
     if options.as_json:
         print(written.with_suffix(".json").read_text(encoding="utf-8"))
     else:
-        _print(found.columns, found.lines, console)
+        _print_by_corpus(found.columns, found.lines, console)
     console.print(f"Written: {written}", highlight=False, markup=False, soft_wrap=True)
     for name, reason in failures.items():
         console.print(f"failed: {name}: {reason} (more in {folder / name / 'log.txt'})", highlight=False, markup=False)
@@ -135,6 +140,13 @@ def _duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:,.1f} h"
+
+
+def _print_by_corpus(columns: list[str], lines: list[list[str]], console: Console) -> None:
+    """One table for each corpus, which stands in the first column."""
+    for corpus, own in itertools.groupby(lines, key=lambda line: line[0]):
+        console.print(f"\n{corpus}", highlight=False, markup=False)
+        _print(columns[1:], [line[1:] for line in own], console)
 
 
 def _print(columns: list[str], lines: list[list[str]], console: Console) -> None:

@@ -41,7 +41,7 @@ def _train(
 ) -> None:
     from qknorm.training import processes
     from qknorm.training.language_recipe import AnyRecipe, load_any_recipe
-    from qknorm.training.recipe import make_recipe, settings_for
+    from qknorm.training.recipe import make_recipe, settings_for_files
     from qknorm.training.run import Run
     from qknorm.training.start import train as train_any
 
@@ -50,7 +50,7 @@ def _train(
         if src is None or tgt is None:
             raise InputError("--src and --tgt belong together")
         changes = [*([str(recipe)] if recipe else []), *settings]
-        chosen = make_recipe(settings_for(src, tgt), changes, f"{src} and {tgt}")
+        chosen = make_recipe(settings_for_files(src, tgt), changes, f"{src} and {tgt}")
         folder = runs / chosen.name
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")

@@ -13,6 +13,7 @@ import shutil
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def run_missing(
         forget_status(folder / cell.name)
     failures = {}
     jobs = min(jobs or cores(), len(missing))
-    threads = max(1, cores() // jobs)
+    threads = max(1, min(cores() // jobs, torch.get_num_threads()))
     with _backend(backend, jobs, threads, address), _Display(title, len(cells), missing, folder, console) as display:
         runs = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch=2 * jobs)(
             delayed(run_cell)(cell, folder / cell.name, threads) for cell in missing
@@ -83,7 +84,12 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> tuple[str, dict[str, Any
     torch.set_num_threads(threads)
     folder.mkdir(parents=True, exist_ok=True)
     # Whoever was orphaned by a killed sweep may still be at it.
-    with FileLock(folder / ".lock"), (folder / "log.txt").open("a", encoding="utf-8") as log:
+    with (
+        FileLock(folder / ".lock"),
+        (folder / "log.txt").open("a", encoding="utf-8") as log,
+        warnings.catch_warnings(),
+    ):
+        warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=log)
         if not is_done(folder):
             try:
                 train(cell.recipe, folder, Console(file=log, width=120), (folder / "recipe.yaml").exists())

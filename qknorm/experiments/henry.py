@@ -212,7 +212,7 @@ def settings(size: Size, pair: str | None) -> dict[str, dict[str, Any]]:
         return {
             "data": {"merges": 300},
             "model": {"dim": 64, "feed_forward": 64, **_layers(1), "heads": 2, **dict.fromkeys(_DROPOUTS, 0.1)},
-            "training": {"budget": 512, **_cosine(peak=4e-3, warmup=10, max_updates=60, validate_every=60)},
+            "training": {"budget": 512, **_cosine(peak=4e-3, warmup=10, max_updates=150, validate_every=150)},
             "decoding": {"validation_beam_size": 1, "beam_size": 2, "extra_length": 5},
         }
     if size == "small":

@@ -1,118 +1,131 @@
-"""Attention with and without normalisation while queries and keys grow, as they do in training."""
+"""What `qknorm quickstart` does: two translators side by side, with and without query-key normalisation."""
 
 from __future__ import annotations
 
-import math
-import statistics
-import time
 from pathlib import Path
 
-import torch
-import torch.nn.functional as F
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
-import qknorm
-from qknorm.attention.functional import attention_weights
+from qknorm.data import corpora
+from qknorm.data.textfiles import read_lines
+from qknorm.decoding.translator import Explanation, Translator
 from qknorm.errors import InputError
+from qknorm.evaluation.significance import compare
+from qknorm.evaluation.systems import read_systems
+from qknorm.experiments.cells import Cell, run_missing
+from qknorm.experiments.figures import STYLE, save
+from qknorm.experiments.henry import BASELINE, FULL
+from qknorm.experiments.report import write_report
+from qknorm.training.recipe import Recipe, checked, settings_for
 
-TOKENS, HEAD_DIM = 24, 64
-GROWTHS = (1, 2, 8)
-P_VALUES = (1.5, 2.0, 3.0)
+CORPUS, WITHOUT_NETWORK = "tatoeba-en-es:20k", "phrasebook-en-gl:20k"
+EXAMPLES = 5
+_SYSTEMS = (BASELINE, FULL)
 
 
 def run(folder: Path, console: Console) -> None:
-    """Print the table, draw the picture, time one step."""
+    """Get a corpus, train both models, compare them, show what they say; a second call finds them trained."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; --out needs a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    query, key = related_queries_and_keys()
+    corpus = _corpus(console)
+    cells = [Cell(system.name, {}, recipe(corpus, system.name)) for system in _SYSTEMS]
+    console.print("Two translators learn side by side; this takes up to ten minutes on two cores.\n", soft_wrap=True)
+    failures = run_missing("quickstart", cells, folder, console)
+    if failures:
+        name, reason = next(iter(failures.items()))
+        raise InputError(f"training {name} failed: {reason} (more in {folder / name / 'log.txt'})")
+    _show_scores(folder, console)
+    sources = _show_examples(folder, console)
+    with mpl.rc_context(STYLE):
+        picture = save(_attention(folder, sources[0]), folder / "attention")
+    report = folder / "report.html"
+    write_report(folder, report)
+    console.print(f"\nWhere the two models look: {picture}\nAll of it, to look at in a browser: {report}")
     console.print(
-        f"\n{TOKENS} tokens attend to each other. Training lets queries and keys grow; here they grow by hand.\n"
-        "Shown is how many tokens an average query really listens to (the exponential of the entropy).\n"
+        "\nNext:\n"
+        f'  echo "Where is the station?" | qknorm translate {folder / FULL.name}\n'
+        "  qknorm train --src mine.en --tgt mine.es     your own two files\n"
+        "  qknorm reproduce henry-table6 --size smoke   what each part of the model contributes",
+        highlight=False,
+        soft_wrap=True,
     )
-    console.print(listening_table(query, key))
-    picture = folder / "attention.png"
-    draw(query, key, picture)
+
+
+def recipe(corpus: corpora.CorpusFolder, system: str) -> Recipe:
+    """What somebody's own files of this size would be trained with, for one of the two systems."""
+    content = settings_for(corpus.counts["train"])
+    content["data"] |= {"corpus": corpus.info.name}
+    changes = next(one.changes for one in _SYSTEMS if one.name == system)
+    for part, keys in changes.items():
+        content[part] = {**content[part], **keys}
+    return checked(Recipe, content | {"name": system}, "quickstart")
+
+
+def _corpus(console: Console) -> corpora.CorpusFolder:
+    try:
+        corpus = corpora.get(CORPUS)
+    except InputError as error:
+        console.print(f"{error}\nWithout it, the embedded phrasebook will do.", soft_wrap=True, markup=False)
+        corpus = corpora.get(WITHOUT_NETWORK)
+    source, target = corpus.info.languages or ("", "")
+    pairs = f"{corpus.counts['train']:,} sentence pairs, {source} → {target}"
+    console.print(f"{corpus.info.name}: {pairs}. Licence: {corpus.info.licence}", highlight=False, soft_wrap=True)
+    return corpus
+
+
+def _show_scores(folder: Path, console: Console) -> None:
+    given = read_systems([f"{system.label}={folder / system.name}" for system in _SYSTEMS], None, tokenized=False)
+    baseline, ours = compare(given.runs, given.references, tokenized=False)
+    table = Table("", "test BLEU", "95 %", box=None)
+    for row in (baseline, ours):
+        table.add_row(row.name, f"{row.bleu:.1f}", f"{row.low:.1f} – {row.high:.1f}")
+    console.print(table)
+    assert ours.difference is not None
+    assert ours.p_value is not None
+    verdict = "more than chance would give" if ours.p_value < 0.05 else "no more than chance might give"
     console.print(
-        "\nPlain attention ends up listening to one token each, whatever the angles say (the softmax saturates).\n"
-        "Normalised attention depends on angles alone; how sharp it is, is learned by one parameter, g.\n"
+        f"Difference {ours.difference:+.1f} BLEU, p = {ours.p_value:.3f} (paired bootstrap over "
+        f"{len(given.references):,} sentences): {verdict}, for these two trained models.\n",
+        highlight=False,
+        soft_wrap=True,
     )
-    console.print(
-        f"What it costs, forward and backward: {cost():.2f} × plain attention (p = 2, shape (64, 8, 32, 64))."
-    )
-    console.print(f"Picture: {picture}")
 
 
-def related_queries_and_keys() -> tuple[Tensor, Tensor]:
-    """(1, 1, tokens, head_dim) each: neighbours resemble one another, so that there is something to attend to."""
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(2, TOKENS + 4, HEAD_DIM, generator=generator)
-    smooth = noise.unfold(1, 5, 1).mean(-1) * math.sqrt(5)
-    query, key = smooth[0] * 0.5 + smooth[1], smooth[1]
-    return query[None, None], key[None, None]
+def _show_examples(folder: Path, console: Console) -> list[str]:
+    """Test sentences of moderate length, evenly spread; returns their sources."""
+    lines = {name: list(read_lines(folder / FULL.name / "test" / f"{name}.txt")) for name in ("source", "references")}
+    said = {system.label: list(read_lines(folder / system.name / "test" / "hypotheses.txt")) for system in _SYSTEMS}
+    moderate = [row for row, line in enumerate(lines["source"]) if 5 <= len(line.split()) <= 10]
+    rows = moderate[:: max(1, len(moderate) // EXAMPLES)][:EXAMPLES]
+    width = max(map(len, (*said, "reference")))
+    console.print("Sentences that neither has seen:")
+    for row in rows:
+        console.print(f"\n  {lines['source'][row]}", highlight=False, markup=False)
+        told = {**{label: own[row] for label, own in said.items()}, "reference": lines["references"][row]}
+        for label, text in told.items():
+            console.print(f"  {label:>{width}}  {text}", highlight=False, markup=False)
+    return [lines["source"][row] for row in rows]
 
 
-def plain_weights(query: Tensor, key: Tensor) -> Tensor:
-    return attention_weights(query, key, HEAD_DIM**-0.5)
+def _attention(folder: Path, sentence: str) -> Figure:
+    """From each piece that is said to those that are read: the mean of the heads of the last layer."""
+    figure, axes = plt.subplots(1, len(_SYSTEMS), figsize=(9, 4.4), layout="constrained")
+    for axis, system in zip(axes, _SYSTEMS, strict=True):
+        explanation = Translator.load(folder / system.name).explain(sentence)
+        image = axis.imshow(explanation.attention.cross[-1].mean(0), cmap="cividis", vmin=0, vmax=1)
+        _label(axis, explanation)
+        axis.set_title(system.label)
+    axes[0].set_ylabel("said")
+    figure.colorbar(image, ax=axes, shrink=0.7, label="attention weight")
+    return figure
 
 
-def normalized_weights(query: Tensor, key: Tensor, p: float) -> Tensor:
-    return qknorm.qk_attention_weights(query, key, qknorm.comparable_scale(p, HEAD_DIM, math.sqrt(HEAD_DIM)), p=p)
-
-
-def tokens_listened_to(weights: Tensor) -> float:
-    entropy = torch.special.entr(weights).sum(-1)
-    return float(entropy.exp().mean())
-
-
-def listening_table(query: Tensor, key: Tensor) -> Table:
-    table = Table("q and k", title="Tokens that a query listens to", title_justify="left")
-    table.add_column("plain", justify="right")
-    for p in P_VALUES:
-        table.add_column(f"normalised p={p:g}", justify="right")
-    for growth in GROWTHS:
-        q, k = query * growth, key * growth
-        counts = [plain_weights(q, k), *(normalized_weights(q, k, p) for p in P_VALUES)]
-        table.add_row(f"× {growth}", *(f"{tokens_listened_to(weights):.1f}" for weights in counts))
-    return table
-
-
-def cost() -> float:
-    """Time of normalised over plain attention, forward and backward, in turns."""
-    q, k, v = (torch.randn(64, 8, 32, 64, requires_grad=True) for _ in range(3))
-    g = torch.tensor(8.0, requires_grad=True)
-
-    def seconds(normalized: bool) -> float:
-        q.grad = k.grad = v.grad = None
-        start = time.perf_counter()
-        out = qknorm.qk_attention(q, k, v, g) if normalized else F.scaled_dot_product_attention(q, k, v)
-        torch.autograd.backward(out.sum())
-        return time.perf_counter() - start
-
-    pairs = [(seconds(True), seconds(False)) for _ in range(40)][10:]
-    return statistics.median(ours / plain for ours, plain in pairs)
-
-
-def draw(query: Tensor, key: Tensor, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, len(GROWTHS), figsize=(8.4, 5.9), layout="constrained")
-    rows = (("plain", plain_weights), ("normalised, p = 2", lambda q, k: normalized_weights(q, k, 2.0)))
-    for row, (name, weights_of) in enumerate(rows):
-        for column, growth in enumerate(GROWTHS):
-            weights = weights_of(query * growth, key * growth)[0, 0]
-            axis = axes[row, column]
-            image = axis.imshow(weights, cmap="viridis", vmin=0, vmax=1)
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.set_title(f"{name}, q and k × {growth}", fontsize=10)
-            axis.set_xlabel(f"listens to {tokens_listened_to(weights):.1f} of {TOKENS}", fontsize=9)
-        axes[row, 0].set_ylabel("query")
-    figure.colorbar(image, ax=axes, shrink=0.8, label="attention weight")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+def _label(axis: plt.Axes, explanation: Explanation) -> None:
+    axis.set_xticks(range(len(explanation.source_pieces)), explanation.source_pieces, rotation=90)
+    axis.set_yticks(range(len(explanation.target_pieces)), explanation.target_pieces)
+    axis.set_xlabel("read")
+    axis.tick_params(length=0)

@@ -256,18 +256,7 @@ def table(plan: Plan, folder: Path) -> Table:
     found = rows(plan, folder)
     pairs = plan.experiment.pairs
     paper = f"paper ({pairs[0].replace('-', '→')})" if len(pairs) == 1 and plan.experiment.published else "paper"
-    columns = [
-        "corpus",
-        "system",
-        paper,
-        "its difference",
-        "ours",
-        "our difference",
-        "95 %",
-        "p",
-        "ours − paper",
-        "seeds",
-    ]
+    columns = ["corpus", "system", paper, "its diff.", "ours", "our diff.", "95 %", "p", "ours − paper", "seeds"]
     return Table(columns, [_cells(row) for row in found])
 
 

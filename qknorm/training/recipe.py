@@ -247,16 +247,22 @@ def read_recipe(path: Path) -> dict[str, Any]:
     return content
 
 
-def settings_for(source: Path, target: Path) -> dict[str, Any]:
-    """A recipe for somebody's own two files on a small machine, by the number of lines."""
+def settings_for_files(source: Path, target: Path) -> dict[str, Any]:
+    """A recipe for somebody's own two files, by the number of lines."""
     with open_bytes(source) as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+    content = settings_for(lines) | {"name": source.stem}
+    content["data"] |= {"source": str(source), "target": str(target)}
+    return content
+
+
+def settings_for(lines: int) -> dict[str, Any]:
+    """A recipe for so many sentence pairs on a small machine, but for where they are."""
     small = lines < 30_000
     passes = 12 if small else 8
     updates = max(400, passes * lines // 60)
     return {
-        "name": source.stem,
-        "data": {"source": str(source), "target": str(target), "merges": 3000 if small else 8000},
+        "data": {"merges": 3000 if small else 8000},
         "model": {
             "dim": 128 if small else 256,
             "feed_forward": 256 if small else 1024,

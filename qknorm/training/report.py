@@ -92,7 +92,7 @@ class Report:
             self._bar.update(self._bar.task_ids[0], completed=status.step, total=status.most_steps, description=shown)
             return
         now = time.monotonic()
-        if now - self._last_status >= _SECONDS_BETWEEN_STATUS:
+        if now - self._last_status >= _SECONDS_BETWEEN_STATUS or status.step == status.most_steps:
             self._last_status = now
             (self.folder / _STATUS_FILE).write_text(json.dumps(asdict(status)))
         if now - self._last_line >= _SECONDS_BETWEEN_LINES:

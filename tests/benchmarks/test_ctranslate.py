@@ -5,27 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from qknorm.data.subwords import BOS, PAD
 from qknorm.decoding.beam import BeamSettings, beam_search
 from qknorm.errors import InputError
-from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
+from tests.benchmarks.models import SOURCES, small_model
 
 pytest.importorskip("ctranslate2", reason="only the extra `bench` installs it")
 
 from benchmarks.translators.ctranslate import CTranslate2Decoder, piece_name, save_as_ctranslate2
-
-SOURCES = [[7, 8, 9, 30, 31], [12], [11, 10, 9, 8, 7, 6, 5, 4]]
-
-
-def small_model(**choices: object) -> TranslatorModel:
-    torch.manual_seed(0)
-    said = torch.ones(40, dtype=torch.bool)
-    said[[PAD, BOS, 20, 21, 22]] = False
-    config = TranslatorConfig(16, 32, 2, 3, 2, **choices)  # type: ignore[arg-type]
-    model = TranslatorModel(config, [LanguagePair(0, 1, said)]).eval()
-    for parameter in model.parameters():  # biases and norms too, which start at 0 and 1
-        parameter.data += 0.3 * torch.randn_like(parameter)
-    return model
 
 
 def test_every_piece_has_the_log_probability_that_we_give_it() -> None:

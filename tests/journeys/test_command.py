@@ -43,19 +43,6 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "Traceback" in loud.stderr
 
 
-def test_quickstart_shows_saturation_and_draws_it(tmp_path: Path) -> None:
-    done = run("quickstart", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = [line.split("│")[2:6] for line in done.stdout.splitlines() if re.search(r"× \d", line)]
-    listening = [[float(cell) for cell in row] for row in rows]
-    first, last = listening[0], listening[-1]
-    assert last[0] < 0.5 * first[0], "plain attention should have narrowed"
-    assert last[1:] == first[1:], "normalised attention should not have changed"
-    picture = (tmp_path / "quickstart" / "attention.png").read_bytes()
-    assert picture.startswith(b"\x89PNG")
-    assert len(picture) > 10_000
-
-
 def test_the_library_needs_torch_alone() -> None:
     """`import qknorm` brings in none of the toolkit's packages."""
     code = "import sys, qknorm; print({'typer', 'rich', 'matplotlib', 'pydantic'} & set(sys.modules))"

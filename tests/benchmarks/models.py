@@ -1,0 +1,19 @@
+"""A model and sentences for those that carry our weights."""
+
+import torch
+
+from qknorm.data.subwords import BOS, PAD
+from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
+
+SOURCES = [[7, 8, 9, 30, 31], [12], [11, 10, 9, 8, 7, 6, 5, 4]]
+
+
+def small_model(**choices: object) -> TranslatorModel:
+    torch.manual_seed(0)
+    said = torch.ones(40, dtype=torch.bool)
+    said[[PAD, BOS, 20, 21, 22]] = False
+    config = TranslatorConfig(16, 32, 2, 3, 2, **choices)  # type: ignore[arg-type]
+    model = TranslatorModel(config, [LanguagePair(0, 1, said)]).eval()
+    for parameter in model.parameters():  # biases and norms too, which start at 0 and 1
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return model

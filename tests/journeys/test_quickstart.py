@@ -1,0 +1,52 @@
+"""A newcomer's first command, with tiny models and without a network."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qknorm.data import corpora
+from qknorm.errors import InputError
+from qknorm.experiments import quickstart
+from qknorm.training.recipe import settings_for
+from tests.journeys.conftest import Command
+
+TINY = {"dim": 16, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1, "heads": 2}
+
+
+def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    found = corpora.get
+
+    def unreachable(name: str, **options: Any) -> corpora.CorpusFolder:
+        if name.startswith("tatoeba"):
+            raise InputError("the package index cannot be reached")
+        return found(name, **options)
+
+    def tiny(lines: int) -> dict[str, Any]:
+        content = settings_for(lines)
+        content["model"] |= TINY
+        content["training"] |= {"max_updates": 30, "validate_every": 15, "budget": 512, "warmup": 5}
+        return content
+
+    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(corpora, "get", unreachable)
+    monkeypatch.setattr(quickstart, "settings_for", tiny)
+    monkeypatch.setattr(quickstart, "WITHOUT_NETWORK", "phrasebook-en-gl:500")
+    done = command("quickstart")
+    assert done.code == 0, done.errors
+    assert "the package index cannot be reached" in done.out
+    assert re.search(r"Difference [+-][0-9.]+ BLEU, p = [01]\.[0-9]{3}", done.out)
+    assert done.out.count("reference  ") == quickstart.EXAMPLES
+    assert len(re.findall(r"^  (?:echo .*\| )?qknorm ", done.out, re.MULTILINE)) == 3
+    folder = tmp_path / "quickstart"
+    assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert "</html>" in (folder / "report.html").read_text(encoding="utf-8")
+
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}
+    assert len(kept) == 2
+    again = command("quickstart")
+    assert again.code == 0, again.errors
+    assert kept == {path: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}
