@@ -62,7 +62,7 @@ def heads(explanation: Explanation, label: str) -> Figure:
         if head >= len(weights):
             axis.set_visible(False)
             continue
-        image = axis.imshow(weights[head], cmap="cividis", vmin=0, vmax=1)
+        image = axis.imshow(weights[head].numpy(), cmap="cividis", vmin=0, vmax=1)
         axis.set_xticks(range(len(pieces)), pieces, rotation=90, fontsize=8)
         axis.set_yticks(range(len(pieces)), pieces, fontsize=8)
         axis.set_title(f"head {head + 1}, entropy {_relative_entropy(weights[head]).mean():.2f}")
@@ -94,7 +94,7 @@ def diffuseness(spread: Mapping[str, Tensor]) -> Figure:
         for layer, row in enumerate(values):
             x = [layer + 1 + (place - (len(spread) - 1) / 2) * 0.24] * len(row)
             shown = None if layer else label
-            axis.plot(x, row, _MARKERS[place % 4], color=COLOURS[place % 4], alpha=0.8, label=shown)
+            axis.plot(x, row.numpy(), _MARKERS[place % 4], color=COLOURS[place % 4], alpha=0.8, label=shown)
     axis.set_xticks(range(1, len(next(iter(spread.values()))) + 1))
     axis.set_xlabel("encoder layer")
     axis.set_ylabel("entropy of attention\n(0: one word, 1: all alike)")

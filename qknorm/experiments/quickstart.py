@@ -116,7 +116,7 @@ def _attention(folder: Path, sentence: str) -> Figure:
     figure, axes = plt.subplots(1, len(_SYSTEMS), figsize=(9, 4.4), layout="constrained")
     for axis, system in zip(axes, _SYSTEMS, strict=True):
         explanation = Translator.load(folder / system.name).explain(sentence)
-        image = axis.imshow(explanation.attention.cross[-1].mean(0), cmap="cividis", vmin=0, vmax=1)
+        image = axis.imshow(explanation.attention.cross[-1].mean(0).numpy(), cmap="cividis", vmin=0, vmax=1)
         _label(axis, explanation)
         axis.set_title(system.label)
     axes[0].set_ylabel("said")
