@@ -2,8 +2,9 @@
 
     python -m benchmarks.translation [--only training decoding forced growth] [--rounds N] [--reference FOLDER]
 
-All have d=256, d_ff=1024, 4+4 layers, 4 heads and about 8,000 pieces, run in this process on the same threads, and take
-turns, so that a noisy machine slows all alike. A ratio is the median over the rounds. What is the same and what is not:
+All have d=256, d_ff=1024, 4+4 layers, 4 heads and about 8,000 pieces, run on equally many threads (decoders each in a
+process of its own), and take turns, so that a noisy machine slows all alike. A ratio is the median over the rounds.
+What is the same and what is not:
 
 Training. Sentences are drawn with the lengths of English–Vietnamese talks; all learn from the same ones, and each makes
 batches of at most 2,048 positions its own way. A turn is four updates: forward, backward, clipping, Adam. The unit is
@@ -37,8 +38,9 @@ import importlib.util
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,9 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.common import DEFAULT_OUT, agg_pyplot, finish, machine
-from benchmarks.translators import Decoder, ForcedDecoder, Learner, Pieces, Sentences, Size
+from benchmarks.translators import Decoder, Learner, Pieces, Sentences, Size
 from benchmarks.translators.ours import OurDecoder, OurLearner
+from benchmarks.translators.worker import Worker
 from qknorm.data.subwords import EOS, SPECIAL_PIECES, UNK
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Translator
@@ -97,6 +100,7 @@ class Peers:
 
     def __init__(self, reference: Path | None, console: Console) -> None:
         self.reference: Any = None
+        self.checkout = reference
         if reference is None:
             console.print("The reference code is left out; give a checkout of it with --reference FOLDER.")
         else:
@@ -128,12 +132,13 @@ def drawn_sentences(seed: int = 0) -> Sentences:
 class Trained:
     """A trained run and the sentences it is to translate."""
 
+    folder: Path
     translator: Translator
     lines: list[str]
 
     @classmethod
     def load(cls, folder: Path) -> Trained:
-        return cls(Translator.load(folder), list(read_lines(folder / "test" / "source.txt")))
+        return cls(folder, Translator.load(folder), list(read_lines(folder / "test" / "source.txt")))
 
     @property
     def is_plain(self) -> bool:
@@ -204,26 +209,68 @@ def measure_training(rounds: int, peers: Peers) -> dict[str, Any]:
     return {"unit": "target pieces/s", **summary(in_turns(turns, rounds, "training"))}
 
 
+# What makes each decoder, in its own process.
+
+
+def our_decoder(run: Path) -> OurDecoder:
+    return Trained.load(run).our_decoder()
+
+
+def our_translator(run: Path) -> Translator:
+    return Trained.load(run).translator
+
+
+def reference_decoder(run: Path, checkout: Path) -> Decoder:
+    from benchmarks.translators.reference import Reference, ReferenceDecoder
+
+    return ReferenceDecoder(Reference(checkout), Trained.load(run).translator.model)
+
+
+def hugging_face_decoder(run: Path) -> Decoder:
+    from benchmarks.translators.hugging_face import PegasusDecoder
+
+    translator = Trained.load(run).translator
+    return PegasusDecoder(translator.model, translator.settings)
+
+
+def ctranslate2_decoder(run: Path) -> Decoder:
+    from benchmarks.translators.ctranslate import CTranslate2Decoder
+
+    translator = Trained.load(run).translator
+    return CTranslate2Decoder(translator.model, translator.settings)
+
+
+def standard_transformers(plain: Trained, peers: Peers) -> dict[str, Worker]:
+    """Those that carry the weights of our model with scaled dot products."""
+    workers = {}
+    if peers.hugging_face:
+        workers[HUGGING_FACE] = Worker(hugging_face_decoder, plain.folder)
+    if peers.ctranslate2:
+        workers[CTRANSLATE2] = Worker(ctranslate2_decoder, plain.folder)
+    return workers
+
+
 def measure_decoding(run: Trained, sentences: int, rounds: int, peers: Peers, console: Console) -> dict[str, Any]:
-    """Our search and that of another system with the same weights, over the same batches."""
-    translator, batches = run.translator, run.batches(sentences)
+    """Our search and that of other systems with the same weights, over the same batches."""
+    batches, lines = run.batches(sentences), run.lines[:sentences]
     ours = OURS_DOT if run.is_plain else OURS
-    decoders: dict[str, Decoder] = {ours: run.our_decoder()}
+    workers = {ours: Worker(our_decoder, run.folder)}
     try:
         if run.is_plain:
-            decoders |= standard_transformers(run, peers)
+            workers |= standard_transformers(run, peers)
         elif peers.reference is not None:
-            from benchmarks.translators.reference import ReferenceDecoder
-
-            decoders[REFERENCE] = ReferenceDecoder(peers.reference, translator.model)
+            workers[REFERENCE] = Worker(reference_decoder, run.folder, peers.checkout)
     except InputError as error:
         console.print(f"Left out: {error}.")
 
-    seconds, said = over_batches(
-        {name: decoder.translate for name, decoder in decoders.items()}, batches, rounds, "decoding"
-    )
-    own_batches = timed(lambda: len(translator.translate(run.lines[:sentences])))
-    seconds[OWN_BATCHES] = [own_batches()[1] for _ in range(rounds)]
+    works = {name: partial(worker.call, "translate") for name, worker in workers.items()}
+    seconds, said = over_batches(works, batches, rounds, "decoding")
+    for worker in workers.values():
+        worker.stop()
+    translator = Worker(our_translator, run.folder)
+    translator.call("translate", lines)  # not counted
+    seconds[OWN_BATCHES] = [translator.call("translate", lines)[0] for _ in range(rounds)]
+    translator.stop()
     found = {name: [pieces for batch in batches_of for pieces in batch] for name, batches_of in said.items()}
     count = sum(map(len, batches))
     result = {
@@ -238,21 +285,6 @@ def measure_decoding(run: Trained, sentences: int, rounds: int, peers: Peers, co
     if CTRANSLATE2 in found:
         result["equal in greedy search"] = equal_in_greedy_search(run, batches)
     return result
-
-
-def standard_transformers(plain: Trained, peers: Peers) -> dict[str, Any]:
-    """Those that carry the weights of our model with scaled dot products."""
-    model, settings = plain.translator.model, plain.translator.settings
-    decoders: dict[str, Any] = {}
-    if peers.hugging_face:
-        from benchmarks.translators.hugging_face import PegasusDecoder
-
-        decoders[HUGGING_FACE] = PegasusDecoder(model, settings)
-    if peers.ctranslate2:
-        from benchmarks.translators.ctranslate import CTranslate2Decoder
-
-        decoders[CTRANSLATE2] = CTranslate2Decoder(model, settings)
-    return decoders
 
 
 def share_equal(some: Sequence[Pieces], others: Sequence[Pieces]) -> float:
@@ -274,15 +306,13 @@ def equal_in_greedy_search(run: Trained, batches: Sequence[Sequence[Pieces]]) ->
 
 
 def measure_forced(qknorm: Trained, plain: Trained, sentences: int, rounds: int, peers: Peers) -> dict[str, Any]:
-    """Systems that need not carry the same weights, saying equally much."""
-    decoders: dict[str, ForcedDecoder] = {OURS: qknorm.our_decoder(), OURS_DOT: plain.our_decoder()}
-    decoders |= standard_transformers(plain, peers)
-    seconds, said = over_batches(
-        {name: forced_to_longest(decoder) for name, decoder in decoders.items()},
-        plain.batches(sentences),
-        rounds,
-        "forced lengths",
-    )
+    """All say equally much, whatever their rules for ending."""
+    workers = {OURS: Worker(our_decoder, qknorm.folder), OURS_DOT: Worker(our_decoder, plain.folder)}
+    workers |= standard_transformers(plain, peers)
+    works = {name: forced_to_longest(worker) for name, worker in workers.items()}
+    seconds, said = over_batches(works, plain.batches(sentences), rounds, "forced lengths")
+    for worker in workers.values():
+        worker.stop()
     counts = {name: sum(pieces) for name, pieces in said.items()}
     if len(set(counts.values())) > 1:
         raise RuntimeError(f"not all said equally much: {counts}")
@@ -290,8 +320,8 @@ def measure_forced(qknorm: Trained, plain: Trained, sentences: int, rounds: int,
     return {"unit": "pieces/s", **summary(rates)}
 
 
-def forced_to_longest(decoder: ForcedDecoder) -> Callable[[list[Pieces]], int]:
-    return lambda batch: decoder.forced(batch, max(map(len, batch)) + 1)
+def forced_to_longest(worker: Worker) -> Callable[[list[Pieces]], tuple[float, int]]:
+    return lambda batch: worker.call("forced", batch, max(map(len, batch)) + 1)
 
 
 def measure_growth(run: Trained, rounds: int) -> dict[str, Any]:
@@ -328,7 +358,10 @@ def in_turns(turns: dict[str, Turn], rounds: int, title: str) -> dict[str, list[
 
 
 def over_batches(
-    works: dict[str, Callable[[list[Pieces]], Any]], batches: list[list[Pieces]], rounds: int, title: str
+    works: Mapping[str, Callable[[list[Pieces]], tuple[float, Any]]],
+    batches: list[list[Pieces]],
+    rounds: int,
+    title: str,
 ) -> tuple[dict[str, list[float]], dict[str, list[Any]]]:
     """Every system works on a batch before the next one comes: its seconds in each round, its results in the last."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
@@ -339,9 +372,9 @@ def over_batches(
         spent, results = dict.fromkeys(works, 0.0), {name: [] for name in works}
         for batch in track(batches, description=f"{title}, round {number + 1}/{rounds}", transient=True):
             for name, work in works.items():
-                began = time.perf_counter()
-                results[name].append(work(batch))
-                spent[name] += time.perf_counter() - began
+                took, result = work(batch)
+                results[name].append(result)
+                spent[name] += took
         for name in works:
             seconds[name].append(spent[name])
     return seconds, results

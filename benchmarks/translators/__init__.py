@@ -49,11 +49,3 @@ class Decoder(Protocol):
     def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
         """The best translation of each source, by a beam of 4, all in one batch."""
         ...
-
-
-class ForcedDecoder(Protocol):
-    """A translator that can be made to say a given number of pieces."""
-
-    def forced(self, sources: Sequence[Pieces], length: int) -> int:
-        """Translate into exactly `length` pieces each, EOS included; how many pieces were said in all."""
-        ...
