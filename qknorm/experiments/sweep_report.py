@@ -198,5 +198,9 @@ def _tested(difference: Difference, digits: int) -> str:
     star = " *" if difference.is_significant else ""
     return (
         f"{difference.estimate.mean:+.{digits}f} "
-        f"({difference.t_test_corrected:.3f}, {difference.wilcoxon_corrected:.3f}){star}"
+        f"({_p_value(difference.t_test_corrected)}, {_p_value(difference.wilcoxon_corrected)}){star}"
     )
+
+
+def _p_value(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
