@@ -259,7 +259,7 @@ def settings_for_files(source: Path, target: Path) -> dict[str, Any]:
 def settings_for(lines: int) -> dict[str, Any]:
     """A recipe for so many sentence pairs on a small machine, but for where they are.
 
-    The small one was tuned with 20,000 pairs of short sentences and ten minutes on two cores in view, the other was not.
+    The small one was tuned for 20,000 pairs of short sentences and ten minutes on two cores; the other is untuned.
     """
     small = lines < 30_000
     updates = max(800, lines // 8)
