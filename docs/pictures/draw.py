@@ -34,7 +34,7 @@ STYLE = {
 
 def unit_balls(path: Path) -> None:
     """Where the vectors of norm 1 lie, and where one vector is taken by normalising."""
-    figure, axis = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6.2, 4.2), layout="constrained")
     angles = torch.linspace(0, 2 * math.pi, 2881)
     circle = torch.stack([angles.cos(), angles.sin()], -1)
     colours = dict(zip(NORMS, (RED, ORANGE, BLACK, GREEN, SKY, BLUE), strict=True))

@@ -114,7 +114,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
             corpora.SPLITS, zip(("en", "gl"), info.languages, strict=True)
         ):
             size = 20_000 if split == "train" and info.name.startswith("tatoeba") else 300  # tatoeba-en-es:20k
-            lines = itertools.islice(itertools.cycle(read_lines(files / f"{split}.{side}")), size)
+            lines = itertools.islice(itertools.cycle(read_lines(files / f"{split}.{own}")), size)
             write_lines(published / f"{split}.{language}", lines)
     for info in corpora.known():
         corpora.get(info.name, from_folder=supplies / "published" / info.name, cache=supplies / "cache")
