@@ -22,7 +22,6 @@ from qknorm.training.language_recipe import SWEEP_KEYS, AnyRecipe, kind_of
 from qknorm.training.recipe import checked, read_recipe, with_overrides
 
 
-
 @dataclass(frozen=True)
 class Sweep:
     """All runs of a sweep. Those of one fold stand together, so that an unfinished sweep compares like with like."""

@@ -29,8 +29,8 @@ A key that does not exist is an error that names the nearest one. `recipes/` hol
 _SWEEP = """\
 ## Sweeps
 
-`qknorm sweep` takes a recipe of a language model in which any key may be a list: the lists span a grid of runs. With
-`data.folds`, each block of the text is held out in turn. Beside the parts above it may have:
+`qknorm sweep` takes a recipe in which keys of its parts may be lists: the lists span a grid of runs. With `data.folds`
+of a language model, each block of the text is held out in turn. Beside the parts above it may have:
 """
 
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}

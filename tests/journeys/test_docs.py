@@ -35,7 +35,8 @@ SHRUNK = {
     "translation": "dim=16 feed_forward=16 encoder_layers=1 decoder_layers=1 heads=2 merges=100 extra_length=4 "
     "validation_beam_size=1 max_updates=2 validate_every=2",
     "language": "dim=16 layers=1 heads=2 context=16 batch=2 iterations=2 validate_every=2",
-    "sweep": "dim=12 layers=1 heads=2 context=16 batch=2 iterations=2 validate_every=1 folds=2 p=[2,3] --jobs 1",
+    "sweep": "dim=12 layers=1 heads=2 context=16 batch=2 iterations=2 validate_every=1 folds=2 p=[2,3] start=same "
+    "--jobs 1",
     "reproduce": "--dry-run",
 }
 # Commands that are not run here, and why.
@@ -110,9 +111,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if info.languages is None:
             write_lines(published / "input.txt", read_lines(files / "my.txt"))
             continue
-        for split, (side, language) in itertools.product(
-            corpora.SPLITS, zip(("en", "gl"), info.languages, strict=True)
-        ):
+        for split, (own, language) in itertools.product(corpora.SPLITS, zip(("en", "gl"), info.languages, strict=True)):
             size = 20_000 if split == "train" and info.name.startswith("tatoeba") else 300  # tatoeba-en-es:20k
             lines = itertools.islice(itertools.cycle(read_lines(files / f"{split}.{own}")), size)
             write_lines(published / f"{split}.{language}", lines)
