@@ -18,10 +18,8 @@ from rich.console import Console
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Backend, Cell, run_missing
-from qknorm.training.language_recipe import AnyRecipe, kind_of
+from qknorm.training.language_recipe import SWEEP_KEYS, AnyRecipe, kind_of
 from qknorm.training.recipe import checked, read_recipe, with_overrides
-
-_SWEEP_KEYS = ("size", "sizes", "baselines")
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ def plan(path: Path, size: str | None = None, overrides: Sequence[str] = ()) -> 
     which the keys with lists keep their defaults; `sizes` are named changes, of which --size or `size` chooses one.
     """
     content = read_recipe(path)
-    own = {key: content.pop(key) for key in _SWEEP_KEYS if key in content}
+    own = {key: content.pop(key) for key in SWEEP_KEYS if key in content}
     kind = kind_of(content, str(path))
     size = size or own.get("size")
     if size is not None:

@@ -113,13 +113,20 @@ class LanguageRecipe(Part):
 
 AnyRecipe = Recipe | LanguageRecipe
 
+SWEEP_KEYS = {
+    "size": "Which of `sizes` is taken where --size names none.",
+    "sizes": "Named sets of changes, such as `smoke: {model: {dim: 24}}`; the results go to runs/NAME-SIZE.",
+    "baselines": "A list of further runs, such as `- qk_norm: none`, in which keys with lists keep their defaults.",
+}
+"""What `qknorm sweep` reads beside the recipe of its runs."""
+
 _KINDS: dict[str, type[Recipe] | type[LanguageRecipe]] = {"translation": Recipe, "language": LanguageRecipe}
 
 
 def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
     """Read a recipe of the kind that its key `task` names; a translation without one."""
     content = read_recipe(path)
-    if not {"sizes", "baselines"}.isdisjoint(content):
+    if not SWEEP_KEYS.keys().isdisjoint(content):
         raise InputError(f"{path} is a sweep of many runs; try: qknorm sweep {path}")
     kind = kind_of(content, str(path))
     return checked(kind, with_overrides(kind, content, overrides), str(path))

@@ -1,0 +1,113 @@
+"""docs/recipes.md, made from the recipes' own types: python -m qknorm.training.recipe_reference > docs/recipes.md"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from qknorm.training.language_recipe import SWEEP_KEYS, LanguageRecipe
+from qknorm.training.recipe import Part, Recipe
+
+_INTRODUCTION = """\
+# Every key of a recipe
+
+Made from the code by `python -m qknorm.training.recipe_reference`; a test keeps it so. A recipe is a YAML file with
+the parts below; what is left out has its default. On the command line a key is changed by `part.key=value`, or by
+`key=value` where only one part has it:
+
+```
+qknorm train recipes/phrasebook.yaml name=wider dim=192 seed=3
+```
+
+A key that does not exist is an error that names the nearest one. `recipes/` holds commented examples.
+"""
+
+_SWEEP = """\
+## Sweeps
+
+`qknorm sweep` takes a recipe in which keys of its parts may be lists: the lists span a grid of runs. With `data.folds`
+of a language model, each block of the text is held out in turn. Beside the parts above it may have:
+"""
+
+_WORDS = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}
+_LIMITS = (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤"))
+
+
+def reference() -> str:
+    """The whole page."""
+    sections = [
+        _INTRODUCTION,
+        *_recipe("Translation", Recipe),
+        *_recipe("Language models", LanguageRecipe),
+        _SWEEP + "\n" + _table(["key", "meaning"], [[f"`{key}`", meaning] for key, meaning in SWEEP_KEYS.items()]),
+    ]
+    return "\n".join(sections)
+
+
+def _recipe(title: str, kind: type[Part]) -> Iterator[str]:
+    """The keys of the recipe itself, then a section for each of its parts."""
+    parts = {name: field.annotation for name, field in kind.model_fields.items() if _is_part(field.annotation)}
+    own = {name: field for name, field in kind.model_fields.items() if name not in parts}
+    yield f"## {title}\n\n{kind.__doc__}\n\n{_keys(own)}"
+    for name, part in parts.items():
+        assert part is not None
+        yield f"### {title}: `{name}`\n\n{part.__doc__}\n\n{_keys(part.model_fields)}"
+
+
+def _keys(fields: dict[str, FieldInfo]) -> str:
+    rows = []
+    for key, field in fields.items():
+        allowed = _listed(_choices(field.annotation, _limits(field)), "or")
+        rows.append([f"`{key}`", allowed, _default(field), field.description or ""])
+    return _table(["key", "value", "default", "meaning"], rows)
+
+
+def _choices(kind: Any, limits: str = "") -> list[str]:
+    """What a type allows, in words that a reader of YAML knows."""
+    if get_origin(kind) is Literal:
+        return [_yaml(value) for value in get_args(kind)]
+    if get_origin(kind) in (Union, types.UnionType):
+        return [choice for one in get_args(kind) if one is not type(None) for choice in _choices(one, limits)]
+    if get_origin(kind) is tuple:
+        first, second = get_args(kind)
+        if second is not ...:
+            return [f"[{_WORDS[first]}, {_WORDS[second]}]"]
+        return [f"list of entries with {_listed([_yaml(key) for key in first.model_fields], 'and')}"]
+    return [f"{_WORDS[kind]}{limits}"]
+
+
+def _limits(field: FieldInfo) -> str:
+    bounds = [
+        f"{sign} {getattr(limit, name)}" for limit in field.metadata for name, sign in _LIMITS if hasattr(limit, name)
+    ]
+    return f" {', '.join(bounds)}" if bounds else ""
+
+
+def _default(field: FieldInfo) -> str:
+    return "" if field.is_required() or field.default in (None, ()) else _yaml(field.default)
+
+
+def _yaml(value: Any) -> str:
+    """As it has to be written in a recipe: `"no"` with its quotation marks."""
+    dumped = yaml.safe_dump(list(value) if isinstance(value, tuple) else value, default_flow_style=True)
+    return f"`{dumped.splitlines()[0]}`"
+
+
+def _is_part(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Part)
+
+
+def _listed(words: list[str], last: str) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *rows])
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,236 @@
+"""The documents keep their promises: every command and every Python block in them runs, every link leads somewhere."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+import yaml
+
+import qknorm
+from qknorm.cli import app
+from qknorm.data import corpora
+from qknorm.data.phrasebook import pairs
+from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.training.recipe import make_recipe, read_recipe
+from tests.journeys.conftest import Command
+from tests.phrases import write_phrases
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+# What is documented trains for minutes to days. It is run as written but for these settings, which come last and so
+# win: they leave a model that has learned nothing, in a second. Whether training learns is tested elsewhere.
+SHRUNK = {
+    "translation": "dim=16 feed_forward=16 encoder_layers=1 decoder_layers=1 heads=2 merges=100 extra_length=4 "
+    "validation_beam_size=1 max_updates=2 validate_every=2",
+    "language": "dim=16 layers=1 heads=2 context=16 batch=2 iterations=2 validate_every=2",
+    "sweep": "dim=12 layers=1 heads=2 context=16 batch=2 iterations=2 validate_every=1 folds=2 p=[2,3] start=same "
+    "--jobs 1",
+    "reproduce": "--dry-run",
+}
+# Commands that are not run here, and why.
+NOT_RUN = {
+    "quickstart": "it is meant to take minutes, and has a journey of its own",
+}
+# Folders of runs that a page takes for granted: they stand for those of its reader, trained one way or another.
+SUPPOSED_RUNS = {"dot-1", "dot-2", "dot-3", "q-1", "q-2", "q-3"}
+# What a Python block takes for granted: the variables of its reader.
+SUPPOSED_NAMES: dict[str, Any] = {
+    "x": torch.randn(2, 5, 512),
+    "memory": torch.randn(2, 7, 512),
+    "padding": torch.ones(2, 7, dtype=torch.bool),
+    "model": torch.nn.Linear(2, 2),
+    "attention_to_source": qknorm.QKNormAttention(512, 8),
+    "encoded": torch.randn(2, 7, 512),
+    "new_tokens": torch.randn(2, 1, 512),
+    "beam_indices": torch.tensor([1, 0]),
+    "rotate": lambda vectors: vectors,
+    "lines": ["The house is red.", ""],
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page: what it is written in, and its text."""
+
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [Block(language, text) for language, text in found]
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def in_backticks(page: Path) -> list[str]:
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose(page))]
+
+
+def commands(block: Block) -> Iterator[str]:
+    """The lines that call qknorm, in whichever way, without what stands before it."""
+    start = re.compile(r"(?:\$ )?(?:[A-Z_]+=\S+ )*(?:torchrun .*?-m |\.venv/bin/)?(qknorm .*)")
+    for line in block.text.replace("\\\n", " ").splitlines():
+        if found := start.fullmatch(line):
+            yield re.sub(r" \[(--[^]]*)]", r" \1", found[1])  # [--option] means that it may be left out
+
+
+@pytest.fixture(scope="module")
+def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`files` holds all that the pages speak of, `cache` phrases that stand for the named corpora."""
+    supplies = tmp_path_factory.mktemp("supplies")
+    files = supplies / "files"
+    phrases = pairs(400)
+    write_phrases(files, train=300, held_out=24)
+    for name, chosen in {"mine": phrases, "new": phrases[:5], "reference": phrases[:5]}.items():
+        for side, language in enumerate(("en", "gl")):
+            write_lines(files / f"{name}.{language}", (pair[side] for pair in chosen))
+    write_lines(files / "my.txt", ["ROMEO:", *read_lines(files / "mine.en")])
+    units = "".join(
+        f'<tu><tuv xml:lang="en"><seg>{english}</seg></tuv><tuv xml:lang="gl"><seg>{galician}</seg></tuv></tu>'
+        for english, galician, *_ in phrases[:9]
+    )
+    (files / "memory.tmx").write_text(f'<tmx version="1.4"><header/><body>{units}</body></tmx>', encoding="utf-8")
+    shutil.copytree(ROOT / "recipes", files / "recipes")
+    for info in corpora.known():
+        published = supplies / "published" / info.name
+        if info.languages is None:
+            write_lines(published / "input.txt", read_lines(files / "my.txt"))
+            continue
+        for split, (own, language) in itertools.product(corpora.SPLITS, zip(("en", "gl"), info.languages, strict=True)):
+            size = 20_000 if split == "train" and info.name.startswith("tatoeba") else 300  # tatoeba-en-es:20k
+            lines = itertools.islice(itertools.cycle(read_lines(files / f"{split}.{own}")), size)
+            write_lines(published / f"{split}.{language}", lines)
+    for info in corpora.known():
+        corpora.get(info.name, from_folder=supplies / "published" / info.name, cache=supplies / "cache")
+    shutil.copytree(supplies / "published" / "ted-gl-en", files / "DIR")
+    return supplies
+
+
+@pytest.fixture(autouse=True)
+def _one_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Models as small as these are slowed down by a second thread, the more so beside other tests."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)  # a sweep asks here
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.filterwarnings("ignore:line .* has a sentence of more than")  # a model this small has read short ones
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_shows_runs(
+    page: Path, supplies: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QKNORM_CACHE", str(supplies / "cache"))
+    shutil.copytree(supplies / "files", tmp_path, dirs_exist_ok=True)
+    done: set[str] = set()
+    names = dict(SUPPOSED_NAMES)
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile(block.text, f"a block of {page.name}", "exec"), names)
+        elif block.language == "yaml":
+            make_recipe(yaml.safe_load(block.text), [], f"a block of {page.name}")
+        for line in commands(block):
+            if line not in done:
+                _run(line, command)
+            done.add(line)
+
+
+def _run(line: str, command: Command) -> None:
+    arguments = shlex.split(line, comments=True)[1:]
+    if arguments[0] in NOT_RUN:
+        return
+    assert not {"|", "&&", ";", "<"} & set(arguments), f"{line}: this test understands > alone"
+    written = None
+    if ">" in arguments:
+        written = Path(arguments[-1])
+        assert arguments[-2] == ">", line
+        arguments = arguments[:-2]
+    for name in SUPPOSED_RUNS & set(re.findall(r"runs/([\w-]+)", line)):
+        if not Path("runs", name).exists():
+            _suppose_run(name, command)
+    done = command(*arguments, *_shrunk(arguments).split(), stdin=b"The house is red.\n")
+    assert done.code == 0, f"{line}\n{done.errors}"
+    if written is not None:
+        written.write_text(done.out, encoding="utf-8")
+
+
+def _shrunk(arguments: list[str]) -> str:
+    if arguments[0] != "train":
+        return SHRUNK.get(arguments[0], "")
+    if "--src" in arguments:
+        return SHRUNK["translation"]
+    if Path(arguments[1]).is_dir():
+        return ""  # a run goes on with the recipe it was begun with
+    return SHRUNK[read_recipe(Path(arguments[1])).get("task", "translation")]
+
+
+def _suppose_run(name: str, command: Command) -> None:
+    """All supposed runs are one and the same, trained when first needed."""
+    first = Path("runs", "supposed")
+    if not first.exists():
+        done = command("train", "recipes/phrasebook.yaml", "name=supposed", *SHRUNK["translation"].split())
+        assert done.code == 0, done.errors
+    shutil.copytree(first, first.with_name(name))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_in_the_text_exist(page: Path) -> None:
+    """What stands within a sentence is seldom a whole command, but its name and options must be real."""
+    for code in in_backticks(page):
+        words = code.split()
+        if words[0] != "qknorm" or len(words) == 1:
+            continue
+        found: Any = typer.main.get_command(app)
+        for word in words[1:]:
+            if not hasattr(found, "commands"):
+                break
+            if word.startswith("-"):
+                continue
+            assert word in found.commands, f"{code}: there is no command {word}"
+            found = found.commands[word]
+        known = {option for parameter in found.params for option in parameter.opts} | {"--help", "--debug"}
+        options = {word for word in words if re.fullmatch("--?[a-z][a-z-]*", word)}
+        assert options <= known, f"{code}: there is no option {', '.join(options - known)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_targets_of_make_exist(page: Path) -> None:
+    code = [line for block in blocks(page) for line in block.text.splitlines()] + in_backticks(page)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for line in code:
+        if found := re.match(r"(?:\$ )?make ([a-z-]+)", line):
+            assert found[1] in targets, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if anchor:
+            assert anchor in _anchors(target), f"{page.name} links to {link}, but there is no such heading"
+
+
+def _anchors(page: Path) -> set[str]:
+    """Headings as GitHub names them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

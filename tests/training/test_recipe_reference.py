@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from qknorm.training.recipe_reference import reference
+
+PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
+
+
+def test_the_page_is_what_the_code_generates() -> None:
+    hint = "make it anew: python -m qknorm.training.recipe_reference > docs/recipes.md"
+    assert PAGE.read_text(encoding="utf-8") == reference(), hint
+
+
+def test_it_states_types_limits_and_defaults() -> None:
+    rows = reference().splitlines()
+
+    def stated(start: str) -> bool:
+        return any(row.startswith(start) for row in rows)
+
+    assert "| `norm` | `layer`, `scale` or `rms` | `layer` | `layer`, `scale` (one number per norm) or `rms`. |" in rows
+    assert stated("| `scale_init` | number, `henry` or `comparable` | `henry` |")
+    assert stated("| `bpe_dropout` | number ≥ 0, < 1 | `0.0` |")
+    # A bare no is false in YAML.
+    assert stated("| `learned_p` | `'no'`, `layer` or `head` | `'no'` |")
+    assert stated("| `baselines` |")
