@@ -18,6 +18,7 @@ import qknorm
 NORMS = (1.0, 1.5, 2.0, 3.0, 4.0, math.inf)
 SWEPT = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)  # the second paper's
 SAMPLES = 20_000
+TOKENS, HEAD_DIM, GROWTHS = 24, 64, (1, 2, 8)
 
 # Okabe and Ito's colours, which survive colour blindness; lines also differ in dash or marker.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00"
@@ -30,6 +31,43 @@ STYLE = {
     "legend.frameon": False,
     "lines.linewidth": 1.8,
 }
+
+
+def saturation(path: Path) -> None:
+    """Attention of the same queries and keys while they grow, as training lets them: plain above, normalised below."""
+    figure, axes = plt.subplots(2, len(GROWTHS), figsize=(8.4, 5.9), layout="constrained")
+    query, key = related_queries_and_keys()
+    rows = (("plain", plain_weights), ("normalised, p = 2", normalized_weights))
+    for row, (name, weights_of) in enumerate(rows):
+        for axis, growth in zip(axes[row], GROWTHS, strict=True):
+            weights = weights_of(query * growth, key * growth)[0, 0]
+            image = axis.imshow(weights.numpy(), cmap="cividis", vmin=0, vmax=1)
+            axis.set(xticks=[], yticks=[])
+            axis.set_title(f"{name}, q and k × {growth}")
+            axis.set_xlabel(f"listens to {tokens_listened_to(weights):.1f} of {TOKENS}")
+        axes[row, 0].set_ylabel("query")
+    figure.colorbar(image, ax=axes, shrink=0.8, label="attention weight")
+    _save(figure, path)
+
+
+def related_queries_and_keys() -> tuple[torch.Tensor, torch.Tensor]:
+    """(1, 1, tokens, head_dim) each: neighbours resemble one another, so that there is something to attend to."""
+    noise = torch.randn(2, TOKENS + 4, HEAD_DIM, generator=torch.Generator().manual_seed(0))
+    smooth = noise.unfold(1, 5, 1).mean(-1) * math.sqrt(5)
+    return (smooth[0] * 0.5 + smooth[1])[None, None], smooth[1][None, None]
+
+
+def plain_weights(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    return (query @ key.mT / math.sqrt(HEAD_DIM)).softmax(-1)
+
+
+def normalized_weights(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    return qknorm.qk_attention_weights(query, key, math.sqrt(HEAD_DIM))
+
+
+def tokens_listened_to(weights: torch.Tensor) -> float:
+    """The exponential of the entropy, mean over the queries."""
+    return float(torch.special.entr(weights).sum(-1).exp().mean())
 
 
 def unit_balls(path: Path) -> None:
@@ -134,6 +172,7 @@ def _save(figure: plt.Figure, path: Path) -> None:
 
 def draw(folder: Path) -> None:
     with plt.rc_context(STYLE):
+        saturation(folder / "saturation.png")
         unit_balls(folder / "unit_balls.png")
         bounds(folder / "bounds.png")
         alpha_start(folder / "alpha_start.png")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -124,7 +125,7 @@ def _attention(folder: Path, sentence: str) -> Figure:
     return figure
 
 
-def _label(axis: plt.Axes, explanation: Explanation) -> None:
+def _label(axis: Axes, explanation: Explanation) -> None:
     axis.set_xticks(range(len(explanation.source_pieces)), explanation.source_pieces, rotation=90)
     axis.set_yticks(range(len(explanation.target_pieces)), explanation.target_pieces)
     axis.set_xlabel("read")

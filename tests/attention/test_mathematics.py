@@ -74,5 +74,5 @@ def test_powers_that_leave_float32_do_no_harm() -> None:
 def test_the_pictures_can_be_drawn(tmp_path: Path) -> None:
     runpy.run_path(str(DOCS / "pictures" / "draw.py"))["draw"](tmp_path)
     drawn = sorted(tmp_path.iterdir())
-    assert [path.name for path in drawn] == ["alpha_start.png", "bounds.png", "unit_balls.png"]
+    assert [path.name for path in drawn] == ["alpha_start.png", "bounds.png", "saturation.png", "unit_balls.png"]
     assert all(path.stat().st_size < 150_000 for path in drawn)

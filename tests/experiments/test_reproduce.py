@@ -106,6 +106,7 @@ def test_a_table_with_what_is_done_and_what_is_not(tmp_path: Path, monkeypatch: 
     full, without_g, *others = rows(1)
     assert without_g.ours == alone.ours
     assert full.ours is not None
+    assert without_g.ours is not None
     assert without_g.difference == pytest.approx(without_g.ours - full.ours)
     assert without_g.p_value is not None
     assert (full.paper, without_g.paper_difference, without_g.ours_minus_paper) == (33.24, -8.71, None)
