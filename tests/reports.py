@@ -21,7 +21,7 @@ def two_systems(trained: Path, folder: Path) -> Path:
     """
     for name, budget in (("good", 1024), (HOSTILE_NAME, 512)):
         run = folder / name
-        shutil.copytree(trained, run, ignore=shutil.ignore_patterns("optimizer.safetensors"))
+        shutil.copytree(trained, run)
         recipe = load_recipe(run / "recipe.yaml")
         training = recipe.training.model_copy(update={"budget": budget})
         save_recipe(recipe.model_copy(update={"name": name, "training": training}), run / "recipe.yaml")

@@ -74,9 +74,13 @@ def scores_table(results: Sequence[RunResult]) -> str:
 
 
 def paragraph(statistics: Statistics) -> str:
+    return " ".join(sentences(statistics))
+
+
+def sentences(statistics: Statistics) -> list[str]:
     """What the sweep says about the claims of the second paper. Significant means: both tests, after Holm."""
-    sentences = [sentence for start in statistics.starts for sentence in _about(start, statistics)]
-    return " ".join([*sentences, *_verdict(statistics), *_about_time(statistics)])
+    about = [sentence for start in statistics.starts for sentence in _about(start, statistics)]
+    return [*about, *verdict(statistics), *_about_time(statistics)]
 
 
 def tables(statistics: Statistics) -> list[Table]:
@@ -156,7 +160,7 @@ def _compared(arms: Sequence[Arm], name: str, what: str, folds: int) -> str:
     return f"In {what}, significantly different from p = 2: {shown}{rest}."
 
 
-def _verdict(statistics: Statistics) -> list[str]:
+def verdict(statistics: Statistics) -> list[str]:
     """The question: is p > 2 better, and is it still when it has no head start?"""
     better = {
         start: [

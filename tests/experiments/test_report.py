@@ -253,6 +253,11 @@ def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_report(folder, tmp_path / "report.html")
 
 
+def _become_a_file(run: Path) -> None:
+    shutil.rmtree(run)
+    run.touch()
+
+
 def _write(name: str, text: str) -> Callable[[Path], object]:
     return lambda run: (run / name).write_text(text)
 
@@ -269,7 +274,7 @@ def _write(name: str, text: str) -> Callable[[Path], object]:
         (_write("corpus.json", '{"pieces": 1, "pairs": []}'), "corpus.json is of another recipe"),
         (_write("dropped.tsv", "line\nonly one column\n"), "dropped.tsv, line 2, is damaged"),
         (lambda run: (run / "corpus.json").unlink(), "there is no run in"),
-        (lambda run: (shutil.rmtree(run), run.touch()), "is a file; a report is made of"),
+        (_become_a_file, "is a file; a report is made of"),
         (shutil.rmtree, "does not exist"),
         (lambda run: (run.parent / "report.html").mkdir(), "report.html is a folder"),
     ],

@@ -10,12 +10,22 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 _WIDTH, _HEIGHT = 480, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 14, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 27, 28, 44
 _MOST_MARKERS = 12
 LOOKS = 7
 """So many different looks there are."""
 
 Point = tuple[float, float]
+
+# The corners of each look's marker; that of the first is a circle.
+_SHAPES: dict[int, list[Point]] = {
+    1: [(-1, -1), (1, -1), (1, 1), (-1, 1)],
+    2: [(0, -1.25), (1.15, 0.9), (-1.15, 0.9)],
+    3: [(0, -1.35), (1.35, 0), (0, 1.35), (-1.35, 0)],
+    4: [(0, 1.25), (1.15, -0.9), (-1.15, -0.9)],
+    5: [(-1.3, -0.5), (1.3, -0.5), (1.3, 0.5), (-1.3, 0.5)],
+    6: [(-0.5, -1.3), (0.5, -1.3), (0.5, 1.3), (-0.5, 1.3)],
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,7 @@ def line_chart(lines: Sequence[Line], x_name: str, y_name: str, title: str) -> C
         )
 
     svg = _canvas(_HEIGHT, f"{title}. {_described(finite, y_name)}")
+    _add(svg, "text", "tick", y_name, x=4, y=13)
     for y in y_ticks:
         _, height = place((0, y))
         _add(svg, "line", "rule", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=height, y2=height)
@@ -150,14 +161,7 @@ def _add(parent: ET.Element, tag: str, look: str, text: str | None = None, **att
 
 def _marker(parent: ET.Element, look: int, x: float, y: float, size: float = 4) -> ET.Element:
     """A shape of its own for each look: colour is never the only difference."""
-    corners = {
-        1: [(-1, -1), (1, -1), (1, 1), (-1, 1)],
-        2: [(0, -1.25), (1.15, 0.9), (-1.15, 0.9)],
-        3: [(0, -1.35), (1.35, 0), (0, 1.35), (-1.35, 0)],
-        4: [(0, 1.25), (1.15, -0.9), (-1.15, -0.9)],
-        5: [(-1.3, -0.5), (1.3, -0.5), (1.3, 0.5), (-1.3, 0.5)],
-        6: [(-0.5, -1.3), (0.5, -1.3), (0.5, 1.3), (-0.5, 1.3)],
-    }.get(look % LOOKS)
+    corners = _SHAPES.get(look % LOOKS)
     classes = f"marker look-{look % LOOKS}"
     if corners is None:
         return _add(parent, "circle", classes, cx=x, cy=y, r=size)

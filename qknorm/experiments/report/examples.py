@@ -1,4 +1,4 @@
-"""Translations worth looking at: the best, the worst, those in between, and where two systems differ most."""
+"""Translations worth looking at: typical ones, the best, the worst, and where two systems differ most."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def examples_of(contest: Contest) -> list[Examples]:
     middle = max(0, len(ranked) // 2 - _SHOWN // 2)
     both = "Where both systems are" if others else "What is"
     found = [
-        Examples("The best", f"{both} closest to the reference (longest sentences first).", examples(ranked[:_SHOWN])),
-        Examples("In between", "Half of the test set is better than these, half is worse.",
+        Examples("Typical", "Half of the test set is better than these, half is worse.",
                  examples(ranked[middle : middle + _SHOWN])),
+        Examples("The best", f"{both} closest to the reference (longest sentences first).", examples(ranked[:_SHOWN])),
         Examples("The worst", f"{both} furthest from the reference.", examples(ranked[: -_SHOWN - 1 : -1])),
     ]  # fmt: skip
     if others:

@@ -5,7 +5,7 @@
   if (!holder) return;
   const systems = JSON.parse(holder.textContent);
   const part = (name) => document.getElementById(`viewer-${name}`);
-  const chosen = { system: 0, sentence: 0, kind: "cross", layer: 0, head: -1, query: 0 };
+  const chosen = { system: 0, sentence: 0, kind: "cross", layer: Infinity, head: -1, query: 0 };
   const CELL = 19;
 
   // Points of the colour map cividis, which looks the same to people with any colour vision.
@@ -20,7 +20,7 @@
     const mixed = CIVIDIS[low].map((from, i) => Math.round(from + (CIVIDIS[low + 1][i] - from) * (place - low)));
     return `rgb(${mixed.join(",")})`;
   };
-  const percent = (weight) => (weight > 0 && weight < 0.005 ? "<1 %" : `${Math.round(100 * weight)} %`);
+  const percent = (weight) => (weight > 0 && weight < 0.005 ? "<1\u00a0%" : `${Math.round(100 * weight)}\u00a0%`);
 
   const element = (tag, className, text) => {
     const made = document.createElement(tag);
@@ -125,7 +125,7 @@
   const showEntropy = () => {
     const entropy = map().entropy;
     const heading = element("tr");
-    heading.append(element("td"), ...entropy[0].map((_, head) => element("th", "", `head ${head + 1}`)), element("th", "", "mean"));
+    heading.append(element("td"), ...entropy[0].map((_, head) => element("th", "", `head ${head + 1}`)), element("th", "", "all"));
     const rows = entropy.map((heads, layer) => {
       const row = element("tr");
       const cells = [...heads, heads.reduce((sum, value) => sum + value, 0) / heads.length].map((value, place) => {

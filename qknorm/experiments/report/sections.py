@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from qknorm.experiments.report.collect import Collection, Corpus, Diagnosis, Dro
 from qknorm.experiments.report.contests import Contest, System, contests_of, systems_of
 from qknorm.experiments.report.examples import Examples, examples_of
 from qknorm.experiments.sweep_figures import draw
-from qknorm.experiments.sweep_report import Table, paragraph, tables
+from qknorm.experiments.sweep_report import Table, sentences, tables, verdict
 from qknorm.experiments.sweep_statistics import analyse
 from qknorm.training.recipe import Part
 
@@ -100,7 +99,8 @@ class Picture:
 class SweepSection:
     name: str
     state: str
-    paragraph: str
+    verdict: list[str]
+    sentences: list[str]
     pictures: list[tuple[str, list[Picture]]]
     tables: list[Table]
 
@@ -109,16 +109,21 @@ class SweepSection:
 class Report:
     """Everything on the page."""
 
-    name: str
+    folder: str
+    title: str
     translators: Translators | None
     language_models: LanguageModels | None
     sweeps: list[SweepSection]
 
 
 def report_on(found: Collection) -> Report:
+    systems = systems_of(found.translators)
+    names = [system.name for system in systems]
+    names += [run.name for run in found.language_models] + [sweep.name for sweep in found.sweeps]
     return Report(
         found.name,
-        _translators(systems_of(found.translators)) if found.translators else None,
+        words.heading(names, found.name),
+        _translators(systems) if systems else None,
         _language_models(found.language_models) if found.language_models else None,
         [_sweep(sweep) for sweep in found.sweeps],
     )
@@ -210,19 +215,22 @@ def _course(validations: Sequence[Validation], value: Callable[[Validation], flo
 
 _KINDS = {
     r"encoder\.\d+\.attention": ("Encoder", "the source looks at itself"),
-    r"decoder\.\d+\.attention": ("Decoder", "the translation looks at what has been said"),
+    r"decoder\.\d+\.attention": ("Decoder", "the translation looks at what it has said"),
     r"decoder\.\d+\.source_attention": ("Cross", "the translation looks at the source"),
 }
 
 
 def _scale_group(system: System) -> Group:
     run = system.first
+    if run.recipe.model.attention != "lp":
+        return Group(system.name, f"has no g: its attention is that of {words.attention(run.recipe.model)}.", [])
     if not any(each.scales for each in run.validations):
-        return Group(system.name, "has no g to learn: its attention is plain, or g is fixed.", [])
+        return Group(system.name, "has learned no g so far.", [])
     figures = []
     for pattern, (kind, meaning) in _KINDS.items():
         lines = scale_lines(run.validations, pattern, run.scale_start)
-        figures += _figure(f"{kind}: {meaning}", "", lines, "g")
+        how = f"How sharply {meaning}: a curve that falls means that a layer came to look at more pieces at once."
+        figures += _figure(kind, how, lines, "g")
     return Group(system.name, "", figures)
 
 
@@ -303,15 +311,11 @@ def _language_models(runs: list[LanguageRun]) -> LanguageModels:
         shown = f"a text of {same[0][1].text.characters:,} characters" if len(texts) > 1 else ""
         curves.append(Group(shown, "", _figure("Validation loss", how, lines, "validation loss")))
     return LanguageModels(
-        [*lead, *(words.about_language_model(_best_of([run for _, run in same])) for same in texts.values())],
+        [*lead, *(words.about_best([run for _, run in same]) for same in texts.values())],
         [(run, words.attention(run.recipe.model)) for run in runs],
         curves,
         [Group(run.name, "" if run.validations else "has no validation yet.", _diagnosis(run)) for run in runs],
     )
-
-
-def _best_of(runs: Sequence[LanguageRun]) -> LanguageRun:
-    return min(runs, key=lambda run: math.inf if run.best_loss is None else run.best_loss)
 
 
 def _diagnosis(run: LanguageRun) -> list[Figure]:
@@ -381,11 +385,12 @@ def _sweep(sweep: SweepRuns) -> SweepSection:
     statistics = analyse(sweep.results)
     state = f"{len(done):,} of {len(sweep.results):,} runs are done."
     if statistics is None:
-        return SweepSection(sweep.name, state, "", [], [])
+        return SweepSection(sweep.name, state, [], [], [], [])
     pictures: dict[str, list[Picture]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for path in draw(sweep.results, Path(scratch)):
             _, number, start = path.stem.split("-", 2)
             content = base64.b64encode(path.with_suffix(".svg").read_bytes()).decode()
             pictures.setdefault(start, []).append(Picture(_CAPTIONS[number], f"data:image/svg+xml;base64,{content}"))
-    return SweepSection(sweep.name, state, paragraph(statistics), list(pictures.items()), tables(statistics))
+    answer = [f"The answer: {sentence.removeprefix('So ')}" for sentence in verdict(statistics)]
+    return SweepSection(sweep.name, state, answer, sentences(statistics), list(pictures.items()), tables(statistics))

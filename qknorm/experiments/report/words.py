@@ -12,6 +12,7 @@ from qknorm.training.language_recipe import GPTRecipe
 from qknorm.training.recipe import ModelRecipe
 
 _SIGNIFICANT = 0.05
+_FEW = 3
 _COUNTS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 
 REASONS = {
@@ -25,6 +26,11 @@ REASONS = {
     "target blank": "the translation is blank",
     "both sides blank": "both sides are blank",
 }
+
+
+def heading(names: Sequence[str], folder: str) -> str:
+    """The names of what is shown, or that of the folder if they are many."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) if len(names) <= _FEW else folder
 
 
 def counted(count: int, thing: str) -> str:
@@ -55,6 +61,10 @@ def about_translators(systems: Sequence[System], contests: Sequence[Contest]) ->
     found = [
         f"{counted(len(systems), 'translator')} ({', '.join(pairs)}) {were} trained on {size} pairs of sentences{each}."
     ]
+    if len(systems) <= _FEW:
+        found[0] += (
+            " " + "; ".join(f"{system.name}: {attention(system.first.recipe.model)}" for system in systems) + "."
+        )
     for contest in contests:
         where = f" ({contest.title})" if len(contests) > 1 else ""
         test = f"{len(contest.references):,} test sentences that were kept out of training{where}"
@@ -85,7 +95,7 @@ def verdicts(contest: Contest) -> list[str]:
 def _verdict(row: Comparison, first: str) -> str:
     assert row.difference is not None
     assert row.p_value is not None
-    numbers = f"95 % interval {row.difference_low:+.1f} to {row.difference_high:+.1f}, p = {row.p_value:.3g}"
+    numbers = f"95 % interval {row.difference_low:+.1f} to {row.difference_high:+.1f}, p = {row.p_value:.3f}"
     if row.p_value >= _SIGNIFICANT:
         return (
             f"{row.name} and {first} cannot be told apart: the difference of {row.difference:+.1f} BLEU may be chance "
@@ -97,12 +107,14 @@ def _verdict(row: Comparison, first: str) -> str:
     )
 
 
-def about_language_model(run: LanguageRun) -> str:
-    """One sentence on how well it predicts."""
+def about_best(runs: Sequence[LanguageRun]) -> str:
+    """One sentence on how well the best of several language models predicts."""
+    run = min(runs, key=lambda run: math.inf if run.best_loss is None else run.best_loss)
     if run.best_loss is None:
-        return f"{run.name} has no validation yet."
+        return "There is no validation yet."
+    what = "a validation loss of" if len(runs) == 1 else "the lowest validation loss,"
     choices = math.exp(run.best_loss) if run.best_loss < 20 else math.inf
     return (
-        f"{run.name} ({attention(run.recipe.model)}) reached a validation loss of {run.best_loss:.3f}: it is as unsure "
+        f"{run.name} ({attention(run.recipe.model)}) reached {what} {run.best_loss:.3f}: it is as unsure "
         f"of the next character as if it had to choose among {choices:.1f} equally likely ones."
     )
