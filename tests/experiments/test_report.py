@@ -166,9 +166,12 @@ def test_seeds_become_one_system(run: TranslatorRun) -> None:
     assert [entry.compared.seeds for entry in contest.entries] == [2, 2]
 
 
-def test_systems_with_one_seed_and_several_are_not_mixed(run: TranslatorRun) -> None:
-    runs = [varied(run, "a1", 1), varied(run, "a2", 2), varied(run, "b", 1, p=3.0)]
-    assert [system.name for system in systems_of(runs)] == ["a1", "a2", "b"]
+def test_where_a_system_has_one_seed_the_first_of_each_are_compared(run: TranslatorRun) -> None:
+    systems = systems_of([varied(run, "a1", 1), varied(run, "a2", 2), varied(run, "b", 1, p=3.0)])
+    assert [system.name for system in systems] == ["a", "b"]
+    (contest,) = contests_of(systems)
+    assert contest.first_seeds_only
+    assert [entry.compared.seeds for entry in contest.entries] == [1, 1]
 
 
 def test_plain_attention_comes_first(run: TranslatorRun) -> None:
@@ -185,10 +188,13 @@ def test_different_test_sets_are_not_compared(run: TranslatorRun) -> None:
     assert contests[0].entries[0].compared.p_value is None
 
 
-def test_runs_are_found_two_levels_deep(bare_run: Path, tmp_path: Path) -> None:
-    for place in ("all/x/run", "all/y/run", "all/heads-16", "all/heads-4", "all/.hidden", "all/a/b/too-deep"):
-        shutil.copytree(bare_run, tmp_path / place)
-    assert [found.name for found in collect(tmp_path / "all").translators] == ["heads-4", "heads-16", "x/run", "y/run"]
+def test_runs_are_found_three_levels_deep(bare_run: Path, tmp_path: Path) -> None:
+    for place in ("x/run", "y/z/run", "heads-16", "heads-4", ".hidden", "a/b/c/too-deep"):
+        shutil.copytree(bare_run, tmp_path / "all" / place)
+    expected = ["heads-4", "heads-16", "x/run", "y/z/run"]
+    assert [found.name for found in collect(tmp_path / "all").translators] == expected
+    (tmp_path / "all" / "sweep.json").write_text('{"task": "translation"}')
+    assert [found.name for found in collect(tmp_path / "all").translators] == expected
 
 
 def test_words_that_differ_are_marked() -> None:
@@ -273,6 +279,7 @@ def _write(name: str, text: str) -> Callable[[Path], object]:
         (_write("corpus.json", "{}"), "corpus.json is damaged: pieces: "),
         (_write("corpus.json", '{"pieces": 1, "pairs": []}'), "corpus.json is of another recipe"),
         (_write("dropped.tsv", "line\nonly one column\n"), "dropped.tsv, line 2, is damaged"),
+        (_write("sweep.json", "{"), "sweep.json is damaged"),
         (lambda run: (run / "corpus.json").unlink(), "there is no run in"),
         (_become_a_file, "is a file; a report is made of"),
         (shutil.rmtree, "does not exist"),

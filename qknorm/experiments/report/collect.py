@@ -19,7 +19,7 @@ from qknorm.training.language_recipe import LanguageRecipe, load_any_recipe
 from qknorm.training.recipe import Recipe
 from qknorm.training.run import Run
 
-_DEEPEST = 2
+_DEEPEST = 3  # runs/reproduce-small/CORPUS/RUN
 _DROPPED_SHOWN = 3  # examples of each reason
 
 
@@ -76,6 +76,12 @@ class Text(_FromFile):
     characters: int
     lines: int
     sha256: str
+
+
+class Plan(_FromFile):
+    """The sweep.json of a sweep."""
+
+    task: str = "language"
 
 
 class Scores(_FromFile):
@@ -156,7 +162,7 @@ class Collection:
 
 
 def collect(folder: Path) -> Collection:
-    """The runs and sweeps in a folder, or in folders up to two levels below it."""
+    """The runs and sweeps in a folder, or in folders some levels below it."""
     if not folder.exists():
         raise InputError(f"{folder} does not exist")
     if not folder.is_dir():
@@ -193,7 +199,9 @@ def _places(folder: Path, levels: int) -> Iterator[Path]:
 
 
 def _is_sweep(folder: Path) -> bool:
-    return (folder / "sweep.json").is_file()
+    """Of language models; a sweep of translators is a folder with runs in it like any other."""
+    path = folder / "sweep.json"
+    return path.is_file() and _read(Plan, path).task == "language"
 
 
 def _is_run(folder: Path) -> bool:

@@ -51,6 +51,8 @@ class Contest:
     sources: list[str]
     references: list[str]
     entries: list[Entry]
+    first_seeds_only: bool
+    """Some systems have one seed: of the others, too, only the first is compared."""
 
     @property
     def title(self) -> str:
@@ -71,9 +73,6 @@ def systems_of(runs: Sequence[TranslatorRun]) -> list[System]:
                 break
         else:
             groups.append([run])
-    if len({len(group) == 1 for group in groups}) > 1:
-        # Systems with one seed cannot be compared with systems of several: every run is a system then.
-        groups = [[run] for group in groups for run in group]
     return [
         System(number, name, group) for number, (name, group) in enumerate(zip(_names(groups), groups, strict=True))
     ]
@@ -94,7 +93,8 @@ def contests_of(systems: Sequence[System]) -> list[Contest]:
 
 def _contest(entered: Sequence[tuple[System, list[Tested]]]) -> Contest:
     test = entered[0][1][0]
-    if len({len(tests) == 1 for _, tests in entered}) > 1:  # some seeds are still being trained
+    mixed = len({len(tests) == 1 for _, tests in entered}) > 1
+    if mixed:  # one seed says nothing about how seeds vary, so it cannot be compared with several
         entered = [(system, tests[:1]) for system, tests in entered]
     lines = {system.name: [each.hypotheses for each in tests] for system, tests in entered}
     if len(lines) == 1:
@@ -103,7 +103,7 @@ def _contest(entered: Sequence[tuple[System, list[Tested]]]) -> Contest:
     else:
         rows = compare(lines, test.references, tokenized=False)
     entries = [Entry(system, tests, row) for (system, tests), row in zip(entered, rows, strict=True)]
-    return Contest(test.languages, test.sources, test.references, entries)
+    return Contest(test.languages, test.sources, test.references, entries, mixed)
 
 
 def _differ_in_seed_alone(run: TranslatorRun, group: Sequence[TranslatorRun]) -> bool:

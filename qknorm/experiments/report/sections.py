@@ -78,6 +78,10 @@ class Translators:
     scales: list[Group]
     corpora: list[CorpusSummary]
 
+    @property
+    def several_seeds(self) -> bool:
+        return any(len(system.runs) > 1 for system in self.systems)
+
 
 @dataclass(frozen=True)
 class LanguageModels:

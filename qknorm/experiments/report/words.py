@@ -56,8 +56,8 @@ def about_translators(systems: Sequence[System], contests: Sequence[Contest]) ->
     sizes = sorted({sum(pair.kept for pair in system.first.corpus.pairs) for system in systems})
     size = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
     were = "was" if len(systems) == 1 else "were"
-    seeds = [len(system.runs) for system in systems]
-    each = f", each {max(seeds)} times with another seed" if max(seeds) > 1 else ""
+    seeds = {len(system.runs) for system in systems}
+    each = "" if seeds == {1} else f", each with {max(seeds)} seeds" if len(seeds) == 1 else ", some with several seeds"
     found = [
         f"{counted(len(systems), 'translator')} ({', '.join(pairs)}) {were} trained on {size} pairs of sentences{each}."
     ]
@@ -87,7 +87,9 @@ def verdicts(contest: Contest) -> list[str]:
     """For each system but the first, whether it differs from the first by more than chance."""
     first, *others = contest.entries
     found = [_verdict(entry.compared, first.compared.name) for entry in others]
-    if others and first.compared.seeds == 1:
+    if contest.first_seeds_only:
+        found.append("Some systems have one seed so far, so of every system the first seed is compared.")
+    elif others and first.compared.seeds == 1:
         found.append("Each was trained once: with another seed the scores would be somewhat different.")
     return found
 
