@@ -20,6 +20,7 @@ except ImportError:
 import qknorm
 from qknorm.commands import language, translation
 from qknorm.commands.data import app as data_app
+from qknorm.commands.report import report
 from qknorm.commands.reproduce import reproduce
 from qknorm.commands.translate import translate
 from qknorm.errors import InputError
@@ -42,6 +43,7 @@ app.command()(translation.compare)
 app.command()(language.generate)
 app.command()(language.sweep)
 app.command()(reproduce)
+app.command()(report)
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 

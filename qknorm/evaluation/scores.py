@@ -57,10 +57,15 @@ def scores(
 
 def worst(hypotheses: Sequence[str], references: Sequence[str], count: int) -> list[tuple[int, float]]:
     """The rows of the translations with the lowest chrF, and that, the lowest first."""
+    found = enumerate(sentence_chrf(hypotheses, references))
+    return sorted(found, key=lambda scored: scored[1])[:count]
+
+
+def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """chrF of each line by itself."""
     metric = CHRF()
     pairs = zip(hypotheses, references, strict=True)
-    found = [(row, metric.sentence_score(ours, [theirs]).score) for row, (ours, theirs) in enumerate(pairs)]
-    return sorted(found, key=lambda scored: scored[1])[:count]
+    return [float(metric.sentence_score(ours, [theirs]).score) for ours, theirs in pairs]
 
 
 def detokenized(lines: Sequence[str], language: str) -> list[str]:

@@ -55,6 +55,27 @@ def compare(
     single sentences; where there are several seeds, whole runs are exchanged between the systems.
     Intervals are always from the bootstrap. Everything is drawn from a fixed seed.
     """
+    if len(systems) < 2:
+        raise InputError("a comparison needs at least two systems")
+    return _rows(systems, references, tokenized, method, samples, trials)
+
+
+def measure(
+    name: str, runs: Sequence[Sequence[str]], references: Sequence[str], tokenized: bool, samples: int = 1000
+) -> Comparison:
+    """One system by itself: its BLEU and the interval."""
+    (row,) = _rows({name: runs}, references, tokenized, "bootstrap", samples, 0)
+    return row
+
+
+def _rows(
+    systems: Mapping[str, Sequence[Sequence[str]]],
+    references: Sequence[str],
+    tokenized: bool,
+    method: Method,
+    samples: int,
+    trials: int,
+) -> list[Comparison]:
     _check(systems, references)
     metric = bleu_metric(tokenized)
     measured = [np.stack([_statistics(lines, references, metric) for lines in runs]) for runs in systems.values()]
@@ -89,8 +110,6 @@ def compare(
 
 
 def _check(systems: Mapping[str, Sequence[Sequence[str]]], references: Sequence[str]) -> None:
-    if len(systems) < 2:
-        raise InputError("a comparison needs at least two systems")
     if not references:
         raise InputError("there is nothing to compare: the references are empty")
     for name, runs in systems.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -23,6 +24,16 @@ _HEADINGS = {
 }
 
 
+@dataclass(frozen=True)
+class Table:
+    """Numbers as text; without a title it belongs to the table before it."""
+
+    title: str
+    note: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
 def summarise(results: Sequence[RunResult], folder: Path) -> str:
     """Write results.csv, results.json and summary.md of a sweep; returns what is to be told of it in short.
 
@@ -37,7 +48,7 @@ def summarise(results: Sequence[RunResult], folder: Path) -> str:
             write_results(results, {}, folder)
             return ""
         text = paragraph(statistics)
-        whole = f"{text}\n\n{tables(statistics)}"
+        whole = f"{text}\n\n{as_markdown(tables(statistics))}"
         write_results(results, {"statistics": statistics.as_dict(), "paragraph": text}, folder)
     with replacing(folder / "summary.md") as file:
         file.write(whole.encode())
@@ -63,33 +74,48 @@ def scores_table(results: Sequence[RunResult]) -> str:
 
 
 def paragraph(statistics: Statistics) -> str:
+    return " ".join(sentences(statistics))
+
+
+def sentences(statistics: Statistics) -> list[str]:
     """What the sweep says about the claims of the second paper. Significant means: both tests, after Holm."""
-    sentences = [sentence for start in statistics.starts for sentence in _about(start, statistics)]
-    return " ".join([*sentences, *_verdict(statistics), *_about_time(statistics)])
+    about = [sentence for start in statistics.starts for sentence in _about(start, statistics)]
+    return [*about, *verdict(statistics), *_about_time(statistics)]
 
 
-def tables(statistics: Statistics) -> str:
-    """Markdown: per start, the estimates of every measure, and the differences to p = 2."""
-    parts = []
+def tables(statistics: Statistics) -> list[Table]:
+    """Per start, the estimates of every measure, and the differences to p = 2."""
+    found = []
+    headings = [_HEADINGS[name] for name in MEASURES]
     for start in statistics.starts:
         arms = statistics.of(start)
-        parts.append(f"### {_START.get(start, start)}\n")
-        parts.append(f"Mean and 95 % interval; the target is a loss of {statistics.target_loss:.2f}.\n")
-        parts.append("| | " + " | ".join(_HEADINGS[name] for name in MEASURES) + " | time / p = 2 |")
-        parts.append("| --- |" + " --- |" * (len(MEASURES) + 1))
-        for arm in arms:
-            cells = [_interval(arm.measures[name], _digits(name)) for name in MEASURES]
-            ratio = "" if arm.time_ratio is None else f"{arm.time_ratio:.2f}"
-            parts.append(f"| {arm.label} | " + " | ".join(cells) + f" | {ratio} |")
-        parts.append(
-            "\nDifference to p = 2, paired by fold; Holm-corrected p-values of the t test and of Wilcoxon's.\n"
-        )
-        parts.append("| | " + " | ".join(_HEADINGS[name] for name in MEASURES) + " |")
-        parts.append("| --- |" + " --- |" * len(MEASURES))
-        for arm in arms:
-            if arm.differences:
-                cells = [_tested(arm.differences[name], _digits(name)) for name in MEASURES]
-                parts.append(f"| {arm.label} | " + " | ".join(cells) + " |")
+        estimates = [
+            [
+                arm.label,
+                *(_interval(arm.measures[name], _digits(name)) for name in MEASURES),
+                "" if arm.time_ratio is None else f"{arm.time_ratio:.2f}",
+            ]
+            for arm in arms
+        ]
+        differences = [
+            [arm.label, *(_tested(arm.differences[name], _digits(name)) for name in MEASURES)]
+            for arm in arms
+            if arm.differences
+        ]
+        note = f"Mean and 95 % interval; the target is a loss of {statistics.target_loss:.2f}."
+        found.append(Table(_START.get(start, start), note, ["", *headings, "time / p = 2"], estimates))
+        note = "Difference to p = 2, paired by fold; Holm-corrected p-values of the t test and of Wilcoxon's."
+        found.append(Table("", note, ["", *headings], differences))
+    return found
+
+
+def as_markdown(tables: Sequence[Table]) -> str:
+    parts = []
+    for table in tables:
+        parts += [f"### {table.title}\n"] * bool(table.title)
+        parts.append(f"{table.note}\n")
+        rule = ["---"] * len(table.columns)
+        parts += [f"| {' | '.join(cells)} |" for cells in (table.columns, rule, *table.rows)]
         parts.append("")
     return "\n".join(parts)
 
@@ -134,7 +160,7 @@ def _compared(arms: Sequence[Arm], name: str, what: str, folds: int) -> str:
     return f"In {what}, significantly different from p = 2: {shown}{rest}."
 
 
-def _verdict(statistics: Statistics) -> list[str]:
+def verdict(statistics: Statistics) -> list[str]:
     """The question: is p > 2 better, and is it still when it has no head start?"""
     better = {
         start: [

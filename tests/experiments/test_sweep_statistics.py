@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qknorm.experiments.sweep_figures import draw
-from qknorm.experiments.sweep_report import paragraph, summarise, tables
+from qknorm.experiments.sweep_report import as_markdown, paragraph, summarise, tables
 from qknorm.experiments.sweep_results import RunResult
 from qknorm.experiments.sweep_statistics import analyse, area_under_curve, estimate, holm, iterations_to
 
@@ -111,7 +111,7 @@ def test_every_run_reaches_the_target() -> None:
     statistics = analyse(results)
     assert statistics is not None
     assert all(iterations_to(statistics.target_loss, run) < math.inf for run in results)
-    assert tables(statistics).count("| p = 3 |") == 2
+    assert as_markdown(tables(statistics)).count("| p = 3 |") == 2
 
 
 def test_one_fold_and_no_reference_are_not_compared() -> None:

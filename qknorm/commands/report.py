@@ -1,0 +1,21 @@
+"""`qknorm report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run, a sweep, or a folder with runs in it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
+) -> None:
+    """One HTML file to look at: scores, learning curves, examples, attention. It loads nothing from elsewhere."""
+    from qknorm.experiments.report import write_report
+
+    write_report(folder, output)
+    size = output.stat().st_size / 1e6
+    Console().print(f"{output} ({size:.1f} MB): open it in a browser.", highlight=False, markup=False, soft_wrap=True)
