@@ -17,10 +17,12 @@ from rich.console import Console
 from qknorm.errors import InputError
 from qknorm.experiments import sweep as sweeps
 from qknorm.experiments.report import write_report
+from qknorm.experiments.report.attention import readable
 from qknorm.experiments.report.charts import Line, line_chart, ticks
 from qknorm.experiments.report.collect import TranslatorRun, collect
 from qknorm.experiments.report.contests import contests_of, systems_of
 from qknorm.experiments.report.examples import marked
+from qknorm.training.recipe import DataRecipe, PairRecipe, load_recipe, save_recipe
 from tests.experiments.test_sweep import TINY
 from tests.reports import HOSTILE_LINE, HOSTILE_NAME, two_systems
 
@@ -195,6 +197,32 @@ def test_runs_are_found_three_levels_deep(bare_run: Path, tmp_path: Path) -> Non
     assert [found.name for found in collect(tmp_path / "all").translators] == expected
     (tmp_path / "all" / "sweep.json").write_text('{"task": "translation"}')
     assert [found.name for found in collect(tmp_path / "all").translators] == expected
+
+
+def test_several_language_pairs_have_a_table_each(bare_run: Path, trained_run: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(bare_run / "recipe.yaml")
+    pairs = tuple(PairRecipe(source="x", target="y", languages=languages) for languages in (("a", "b"), ("b", "a")))
+    data = DataRecipe(pairs=pairs, merges=recipe.data.merges)
+    save_recipe(recipe.model_copy(update={"data": data}), bare_run / "recipe.yaml")
+    about = json.loads((bare_run / "corpus.json").read_text())
+    about["pairs"] = [{"read": 9, "kept": 7, "dropped": {"duplicate": 2}}] * 2
+    (bare_run / "corpus.json").write_text(json.dumps(about))
+    for code in ("a-b", "b-a"):
+        shutil.copytree(trained_run / "test", bare_run / "test" / code)
+        (bare_run / f"dropped-{code}.tsv").write_text(f"line\treason\tsource\ttarget\n1\tduplicate\tfrom {code}\tx\n")
+    write_report(bare_run, tmp_path / "report.html")
+    text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+    for shown in ("a → b, 100 sentences", "b → a, 100 sentences", "from a-b", "from b-a", "Not shown: bare: "):
+        assert shown in text
+
+
+def test_pieces_are_shown_as_one_reads_them() -> None:
+    assert readable(["▁The", "▁h", "ouse", "▁", "</s>"], "raw") == [
+        ("The", "word"), ("h", "word"), ("ouse", "inside"), ("␣", "word"), ("(end)", "special"),
+    ]  # fmt: skip
+    assert readable(["The</w>", "h", "ouse</w>", "</s>"], "words") == [
+        ("The", "word"), ("h", "word"), ("ouse", "inside"), ("(end)", "special"),
+    ]  # fmt: skip
 
 
 def test_words_that_differ_are_marked() -> None:

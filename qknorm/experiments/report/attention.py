@@ -75,9 +75,9 @@ def _moderate(lines: Sequence[str]) -> list[str]:
 
 
 def _sentence(line: str, found: Explanation, scheme: Scheme) -> dict[str, Any]:
-    source, target = (_shown(side, scheme) for side in (found.source_pieces, found.target_pieces))
+    source, target = (readable(side, scheme) for side in (found.source_pieces, found.target_pieces))
     # What a decoder can look at while it says a piece: the start, and the pieces before.
-    read = [*_shown(["<s>"], scheme), *target[:-1]]
+    read = [*readable(["<s>"], scheme), *target[:-1]]
     maps = zip(("encoder", "decoder", "cross"), found.attention, strict=True)
     return {
         "text": line,
@@ -101,7 +101,7 @@ def _map(weights: Tensor, causal: bool) -> dict[str, Any]:
     }
 
 
-def _shown(pieces: Sequence[str], scheme: Scheme) -> list[tuple[str, str]]:
+def readable(pieces: Sequence[str], scheme: Scheme) -> list[tuple[str, str]]:
     """Each piece as one reads it, and whether a word begins there, goes on, or is none at all."""
     found, inside = [], False
     for piece in pieces:
