@@ -18,7 +18,7 @@ from qknorm.errors import InputError
 from qknorm.experiments import sweep as sweeps
 from qknorm.experiments.report import write_report
 from qknorm.experiments.report.attention import readable
-from qknorm.experiments.report.charts import Line, line_chart, ticks
+from qknorm.experiments.report.charts import Line, line_chart, tick_labels, ticks
 from qknorm.experiments.report.collect import TranslatorRun, collect
 from qknorm.experiments.report.contests import contests_of, systems_of
 from qknorm.experiments.report.examples import marked
@@ -180,6 +180,17 @@ def test_plain_attention_comes_first(run: TranslatorRun) -> None:
     assert [system.name for system in systems_of([varied(run, "a"), varied(run, "b", attention="dot")])] == ["b", "a"]
 
 
+def test_among_three_systems_p_values_are_corrected(run: TranslatorRun) -> None:
+    (test,) = run.tests
+    worse = replace(test, hypotheses=[line.rpartition(" ")[0] for line in test.hypotheses])
+    others = [replace(varied(run, name, p=p), tests=[worse]) for name, p in (("b", 3.0), ("c", 4.0))]
+    p_values = []
+    for rivals in (others[:1], others):
+        (contest,) = contests_of(systems_of([run, *rivals]))
+        p_values.append(contest.entries[1].compared.p_value or 1.0)
+    assert p_values[1] == pytest.approx(min(1.0, 2 * p_values[0]))
+
+
 def test_different_test_sets_are_not_compared(run: TranslatorRun) -> None:
     (test,) = run.tests
     other = replace(
@@ -233,11 +244,14 @@ def test_words_that_differ_are_marked() -> None:
     assert [word.text for word in marked("狗跑", "猫跑", None) if word.not_in_reference] == ["狗"]
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (15.4, 30.5), (-3e-5, 2e-5), (7, 7), (0, 123456)])
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (15.4, 30.5), (-3e-5, 2e-5), (9.7651, 9.7672), (7, 7), (0, 123456)])
 def test_ticks_are_few_and_hold_the_numbers(low: float, high: float) -> None:
     found = ticks(low, high)
     assert 3 <= len(found) <= 8
     assert found[0] <= low <= high <= found[-1] + 1e-12
+    labels = tick_labels(found)
+    assert len(set(labels)) == len(labels)
+    assert [float(label.replace(",", "")) for label in labels] == pytest.approx(found)
 
 
 def test_a_chart_leaves_out_what_is_no_number() -> None:

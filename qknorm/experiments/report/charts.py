@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 _WIDTH, _HEIGHT = 480, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 27, 28, 44
+_RIGHT, _TOP, _BOTTOM = 27, 28, 44
+_LETTER = 9.5  # the width of a digit at most
 _MOST_MARKERS = 12
 LOOKS = 7
 """So many different looks there are."""
@@ -66,23 +67,25 @@ def line_chart(lines: Sequence[Line], x_name: str, y_name: str, title: str) -> C
         return None
     x_ticks = ticks(0.0, max(x for x, _ in points))
     y_ticks = ticks(min(y for _, y in points), max(y for _, y in points))
+    labels = tick_labels(y_ticks)
+    left = 14 + _LETTER * max(map(len, labels))
 
     def place(point: Point) -> Point:
         return (
-            _scaled(point[0], x_ticks, _LEFT, _WIDTH - _RIGHT),
+            _scaled(point[0], x_ticks, left, _WIDTH - _RIGHT),
             _scaled(point[1], y_ticks, _HEIGHT - _BOTTOM, _TOP),
         )
 
     svg = _canvas(_HEIGHT, f"{title}. {_described(finite, y_name)}")
     _add(svg, "text", "tick", y_name, x=4, y=13)
-    for y in y_ticks:
+    for y, label in zip(y_ticks, labels, strict=True):
         _, height = place((0, y))
-        _add(svg, "line", "rule", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=height, y2=height)
-        _add(svg, "text", "tick end", number(y), x=_LEFT - 7, y=height + 4)
-    for x in x_ticks:
-        _add(svg, "text", "tick middle", number(x), x=place((x, 0))[0], y=_HEIGHT - _BOTTOM + 18)
-    _add(svg, "line", "axis", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=_HEIGHT - _BOTTOM, y2=_HEIGHT - _BOTTOM)
-    _add(svg, "text", "tick middle", x_name, x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 6)
+        _add(svg, "line", "rule", x1=left, x2=_WIDTH - _RIGHT, y1=height, y2=height)
+        _add(svg, "text", "tick end", label, x=left - 7, y=height + 4)
+    for x, label in zip(x_ticks, tick_labels(x_ticks), strict=True):
+        _add(svg, "text", "tick middle", label, x=place((x, 0))[0], y=_HEIGHT - _BOTTOM + 18)
+    _add(svg, "line", "axis", x1=left, x2=_WIDTH - _RIGHT, y1=_HEIGHT - _BOTTOM, y2=_HEIGHT - _BOTTOM)
+    _add(svg, "text", "tick middle", x_name, x=(left + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 6)
     for line in finite:
         placed = [place(point) for point in line.points]
         course = " ".join(f"{'L' if number_ else 'M'}{x:.1f} {y:.1f}" for number_, (x, y) in enumerate(placed))
@@ -103,10 +106,10 @@ def interval_chart(intervals: Sequence[Interval], unit: str, title: str) -> Char
     left, right = 16, _WIDTH - 16
     described = "; ".join(f"{each.name}: {each.value:.2f}, {each.low:.2f} to {each.high:.2f}" for each in intervals)
     svg = _canvas(height, f"{title}. {described}.")
-    for x in x_ticks:
+    for x, label in zip(x_ticks, tick_labels(x_ticks), strict=True):
         place = _scaled(x, x_ticks, left, right)
         _add(svg, "line", "rule", x1=place, x2=place, y1=top, y2=height - _BOTTOM)
-        _add(svg, "text", "tick middle", number(x), x=place, y=height - _BOTTOM + 18)
+        _add(svg, "text", "tick middle", label, x=place, y=height - _BOTTOM + 18)
     _add(svg, "text", "tick middle", unit, x=_WIDTH / 2, y=height - 6)
     for place, each in enumerate(intervals):
         y = top + row * place + 32
@@ -138,9 +141,11 @@ def ticks(low: float, high: float) -> list[float]:
     return [place * step for place in range(first, last + 1)]
 
 
-def number(value: float) -> str:
-    """A number as briefly as it can be said."""
-    return f"{value:,.10g}" if abs(value) >= 1000 else f"{value:.4g}"
+def tick_labels(places: Sequence[float]) -> list[str]:
+    """All with as many digits as the finest of them needs."""
+    step = places[1] - places[0]
+    digits = next(digits for digits in range(20) if abs(round(step, digits) - step) < step / 1000)
+    return [f"{place:,.{digits}f}" for place in places]
 
 
 def _scaled(value: float, ticks_: Sequence[float], start: float, end: float) -> float:
@@ -183,7 +188,7 @@ def _table(lines: Sequence[Line], x_name: str) -> tuple[list[str], list[list[str
     """The same numbers, a row for each x."""
     values = [dict(line.points) for line in lines]
     every = sorted({x for line in values for x in line})
-    rows = [[number(x), *(f"{line[x]:.4g}" if x in line else "" for line in values)] for x in every]
+    rows = [[f"{x:,g}", *(f"{line[x]:.4g}" if x in line else "" for line in values)] for x in every]
     return [x_name, *(line.name for line in lines)], rows
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from qknorm.evaluation.significance import Comparison, compare, measure
 from qknorm.experiments.report.collect import Tested, TranslatorRun
+from qknorm.experiments.sweep_statistics import holm
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,16 @@ def _contest(entered: Sequence[tuple[System, list[Tested]]]) -> Contest:
         ((name, runs),) = lines.items()
         rows = [measure(name, runs, test.references, tokenized=False)]
     else:
-        rows = compare(lines, test.references, tokenized=False)
+        rows = _corrected(compare(lines, test.references, tokenized=False))
     entries = [Entry(system, tests, row) for (system, tests), row in zip(entered, rows, strict=True)]
     return Contest(test.languages, test.sources, test.references, entries, mixed)
+
+
+def _corrected(rows: Sequence[Comparison]) -> list[Comparison]:
+    """With Holm's p-values: among many systems one is sure to look different."""
+    first, *others = rows
+    p_values = holm([row.p_value for row in others if row.p_value is not None])
+    return [first, *(replace(row, p_value=p_value) for row, p_value in zip(others, p_values, strict=True))]
 
 
 def _differ_in_seed_alone(run: TranslatorRun, group: Sequence[TranslatorRun]) -> bool:

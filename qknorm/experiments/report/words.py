@@ -70,7 +70,7 @@ def about_translators(systems: Sequence[System], contests: Sequence[Contest]) ->
         test = f"{len(contest.references):,} test sentences that were kept out of training{where}"
         best = contest.best
         of_all = " reached the highest score," if len(contest.entries) > 1 else " reached"
-        sentences = [f"On {test}, {best.system.name}{of_all} {best.compared.bleu:.1f} BLEU."]
+        sentences = [f"On {test}, {best.system.name}{of_all} {best.compared.bleu:.2f} BLEU."]
         if len(contest.entries) == 2:
             sentences += verdicts(contest)
         found.append(" ".join(sentences))
@@ -97,15 +97,15 @@ def verdicts(contest: Contest) -> list[str]:
 def _verdict(row: Comparison, first: str) -> str:
     assert row.difference is not None
     assert row.p_value is not None
-    numbers = f"95 % interval {row.difference_low:+.1f} to {row.difference_high:+.1f}, p = {row.p_value:.3f}"
+    numbers = f"95 % interval {row.difference_low:+.2f} to {row.difference_high:+.2f}, p = {row.p_value:.3f}"
     if row.p_value >= _SIGNIFICANT:
         return (
-            f"{row.name} and {first} cannot be told apart: the difference of {row.difference:+.1f} BLEU may be chance "
+            f"{row.name} and {first} cannot be told apart: the difference of {row.difference:+.2f} BLEU may be chance "
             f"({numbers})."
         )
     kind = "better" if row.difference > 0 else "worse"
     return (
-        f"{row.name} is {kind} than {first} by {abs(row.difference):.1f} BLEU, which is more than chance ({numbers})."
+        f"{row.name} is {kind} than {first} by {abs(row.difference):.2f} BLEU, which is more than chance ({numbers})."
     )
 
 
