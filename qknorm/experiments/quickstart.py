@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import matplotlib as mpl
@@ -46,11 +48,12 @@ def run(folder: Path, console: Console) -> None:
     report = folder / "report.html"
     write_report(folder, report)
     console.print(f"\nWhere the two models look: {picture}\nAll of it, to look at in a browser: {report}")
+    command = "qknorm" if shutil.which("qknorm") else sys.argv[0]
     console.print(
         "\nNext:\n"
-        f'  echo "Where is the station?" | qknorm translate {folder / FULL.name}\n'
-        "  qknorm train --src mine.en --tgt mine.es     your own two files\n"
-        "  qknorm reproduce henry-table6 --size smoke   what each part of the model contributes",
+        f'  echo "Where is the station?" | {command} translate {folder / FULL.name}\n'
+        f"  {command} train --src mine.en --tgt mine.es     your own two files\n"
+        f"  {command} reproduce henry-table6 --size smoke   what each part of the model contributes",
         highlight=False,
         soft_wrap=True,
     )
@@ -105,10 +108,10 @@ def _show_examples(folder: Path, console: Console) -> list[str]:
     width = max(map(len, (*said, "reference")))
     console.print("Sentences that neither has seen:")
     for row in rows:
-        console.print(f"\n  {lines['source'][row]}", highlight=False, markup=False)
+        console.print(f"\n  {lines['source'][row]}", highlight=False, markup=False, soft_wrap=True)
         told = {**{label: own[row] for label, own in said.items()}, "reference": lines["references"][row]}
         for label, text in told.items():
-            console.print(f"  {label:>{width}}  {text}", highlight=False, markup=False)
+            console.print(f"  {label:>{width}}  {text}", highlight=False, markup=False, soft_wrap=True)
     return [lines["source"][row] for row in rows]
 
 
