@@ -66,6 +66,7 @@ def test_what_was_dropped_is_told(tmp_path: Path) -> None:
     assert prepared.pairs[0].report == {
         "read": 82,
         "kept": 78,
+        "words": 78 * 10,  # five on each side
         "dropped": {"also in dev or test": 2, "source blank": 1, "duplicate": 1},
         "longest_source": max(map(len, prepared.subwords.encode(prepared.pairs[0].sources))),
     }
