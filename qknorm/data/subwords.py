@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +36,15 @@ _ESCAPE = "\ue000"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", _SPACE: _ESCAPE + "1"}
 # Stand-ins for "this character at the end of a word" are taken from a private area of Unicode.
 _PRIVATE_AREA = range(0xF0000, 0x10FFFE)
+# Signs at the end of a word, with what stands before them; tokenised text has a space there but for abbreviations.
+_SIGNS = re.compile(r"[^.,][.,](?= |$)")
+_LINES_JUDGED, _TOKENIZED = 2000, 0.8
+
+
+def looks_tokenized(lines: Iterable[str]) -> bool:
+    """Whether a text has a space before nearly every full stop and comma at the end of a word, judged by its start."""
+    signs = [sign for line in itertools.islice(lines, _LINES_JUDGED) for sign in _SIGNS.findall(line)]
+    return bool(signs) and sum(sign.startswith(" ") for sign in signs) >= _TOKENIZED * len(signs)
 
 
 class Subwords:

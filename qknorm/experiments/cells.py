@@ -28,6 +28,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.training.language_recipe import AnyRecipe, LanguageRecipe, load_any_recipe
+from qknorm.training.recipe import Recipe, settled
 from qknorm.training.report import Status, forget_status, read_status
 from qknorm.training.start import fetch_text, train
 
@@ -152,10 +153,16 @@ def _check_same(cells: Sequence[Cell], folder: Path) -> None:
     """A folder with runs of another recipe is not mixed with these."""
     for cell in cells:
         kept = folder / cell.name / "recipe.yaml"
-        if kept.is_file() and load_any_recipe(kept) != cell.recipe:
+        if kept.is_file() and not _agrees(load_any_recipe(kept), cell.recipe):
             raise InputError(
                 f"{folder / cell.name} was made by another recipe; choose another name=NAME, or delete {folder}"
             )
+
+
+def _agrees(begun: AnyRecipe, given: AnyRecipe) -> bool:
+    if isinstance(begun, Recipe) and isinstance(given, Recipe):
+        given = settled(given, begun)
+    return begun == given
 
 
 class _Display:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-
-import torch
 
 from qknorm.experiments.cells import Cell, cores
 from qknorm.training.language_recipe import AnyRecipe, LanguageRecipe
+from qknorm.training.recipe import Recipe
+from qknorm.training.speed import operations_per_second
 from qknorm.training.start import most_updates
 
 # Of the speed of a large matrix product, what a training run on a CPU reaches: small translators of 6.6 minutes did.
@@ -19,8 +18,14 @@ _SECONDS_BESIDE_TRAINING = 10.0
 def estimated_seconds(cells: Sequence[Cell], jobs: int | None) -> dict[str, float]:
     """Of each run by its name, when so many share the cores; none ends before its last possible update."""
     threads = max(1, cores() // min(jobs or cores(), max(len(cells), 1)))
-    speed = _operations_per_second(threads) * _EFFICIENCY
-    return {cell.name: _operations(cell.recipe) / speed + _SECONDS_BESIDE_TRAINING for cell in cells}
+    speed = operations_per_second(threads) * _EFFICIENCY
+    return {cell.name: _seconds(cell.recipe, speed) for cell in cells}
+
+
+def _seconds(recipe: AnyRecipe, speed: float) -> float:
+    if isinstance(recipe, Recipe) and recipe.minutes is not None:
+        return recipe.minutes * 60
+    return _operations(recipe) / speed + _SECONDS_BESIDE_TRAINING
 
 
 def _operations(recipe: AnyRecipe) -> float:
@@ -36,19 +41,3 @@ def _operations(recipe: AnyRecipe) -> float:
         weights += model.decoder_layers * (2 * attention + feed_forward) + dim * recipe.data.merges
         positions = recipe.training.budget * recipe.training.accumulate
     return 6.0 * weights * positions * most_updates(recipe)
-
-
-def _operations_per_second(threads: int) -> float:
-    """Of a matrix product, with so many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        a, b = torch.randn(1024, 512), torch.randn(512, 512)
-        seconds = []
-        for _ in range(30):
-            began = time.perf_counter()
-            a @ b
-            seconds.append(time.perf_counter() - began)
-        return 2 * 1024 * 512 * 512 / min(seconds)
-    finally:
-        torch.set_num_threads(before)

@@ -23,9 +23,10 @@ from qknorm.experiments.cells import Cell, run_missing
 from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.henry import BASELINE, FULL
 from qknorm.experiments.report import write_report
-from qknorm.training.recipe import Recipe, checked, settings_for
+from qknorm.training.recipe import Recipe, checked, merged
 
 CORPUS, WITHOUT_NETWORK = "tatoeba-en-es:20k", "phrasebook-en-gl:20k"
+MINUTES = 6.0
 EXAMPLES = 5
 _SYSTEMS = (BASELINE, FULL)
 
@@ -60,13 +61,10 @@ def run(folder: Path, console: Console) -> None:
 
 
 def recipe(corpus: corpora.CorpusFolder, system: str) -> Recipe:
-    """What somebody's own files of this size would be trained with, for one of the two systems."""
-    content = settings_for(corpus.counts["train"])
-    content["data"] |= {"corpus": corpus.info.name}
+    """What somebody's own files would be trained with in so many minutes, for one of the two systems."""
+    content = {"name": system, "minutes": MINUTES, "data": {"corpus": corpus.info.name}}
     changes = next(one.changes for one in _SYSTEMS if one.name == system)
-    for part, keys in changes.items():
-        content[part] = {**content[part], **keys}
-    return checked(Recipe, content | {"name": system}, "quickstart")
+    return checked(Recipe, merged(content, changes), "quickstart")
 
 
 def _corpus(console: Console) -> corpora.CorpusFolder:

@@ -78,6 +78,11 @@ class Embedding(nn.Module):
         else:
             nn.init.normal_(self.weight, std=dim**-0.5)
 
+    @torch.no_grad()
+    def start_at(self, directions: Tensor) -> None:
+        """Start from vectors of length 1, (pieces, dim). With FixNorm their length sets how fast Adam turns them."""
+        self.weight.copy_(directions)
+
     def vectors(self) -> Tensor:
         """(pieces, dim), normalised if they are to be. Computed once per step, used for inputs and outputs."""
         return lp_normalize(self.weight) if self.fix_norm else self.weight

@@ -2,9 +2,10 @@
 
     checkpoints/step-000600/{model.safetensors, optimizer.safetensors, state.json}   last   best
     checkpoints/average/{model.safetensors, state.json}   (of a recipe with training.average)
+    checkpoints/before/   (of a prolonged run: the best from before)   stable   (with a trapezoid schedule)
 
-`last` and `best` are small files that hold a folder's name. state.json is written last and holds the digests of the
-others, so a checkpoint is whole if it and they agree.
+`last`, `best` and `stable` are small files that hold a folder's name. state.json is written last and holds the digests
+of the others, so a checkpoint is whole if it and they agree.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -32,6 +34,7 @@ from qknorm.training import processes
 _RANDOM_STATE = "random_state"  # of each process and device, such as random_state.0.cpu
 
 _HALF_WRITTEN = ".saving-"
+_STATE = "state.json"
 
 
 class Checkpoints:
@@ -59,8 +62,46 @@ class Checkpoints:
         self._point("last", target)
         return target
 
-    def mark_best(self, checkpoint: Path) -> None:
+    def mark_best(self, checkpoint: Path, score: float | None = None) -> None:
+        """Point `best` at a checkpoint; `score` is that of one whose state does not say it."""
+        if score is not None:
+            state = json.loads((checkpoint / _STATE).read_text())
+            with replacing(checkpoint / _STATE) as file:
+                file.write(json.dumps({**state, "score": score}).encode())
         self._point("best", checkpoint)
+
+    def mark_stable(self, checkpoint: Path) -> None:
+        """Point `stable` at the checkpoint from which a run can be prolonged: the last before its decay."""
+        self._point("stable", checkpoint)
+
+    def stable(self) -> Path | None:
+        """Where a run can be prolonged from, if it is whole."""
+        pointed = self._pointed("stable")
+        return pointed if pointed is not None and _is_whole(pointed) else None
+
+    def best_score(self) -> float:
+        """Of the checkpoint that `best` points at; -inf if there is none."""
+        pointed = self._pointed("best")
+        if pointed is None or not _is_whole(pointed):
+            return -math.inf
+        state = json.loads((pointed / _STATE).read_text())
+        return float(state["score"] if "score" in state else state["progress"]["scores"][-1])
+
+    def rewind(self, checkpoint: Path) -> None:
+        """Make this checkpoint the newest. What came after it goes, but for the best, which stays in use."""
+        best, kept = self._pointed("best"), self.folder / "before"
+        if best is not None and best not in (checkpoint, kept):
+            with self._appearing(kept) as scratch:
+                shutil.copytree(best, scratch, dirs_exist_ok=True)
+            self._point("best", kept)
+        for folder in self.folder.glob("step-*"):
+            if self._is_after(folder, checkpoint):
+                shutil.rmtree(folder)
+        self._point("last", checkpoint)
+
+    @staticmethod
+    def _is_after(one: Path, other: Path) -> bool:
+        return (len(one.name), one.name) > (len(other.name), other.name)
 
     def best(self) -> Path | None:
         """The checkpoint with the best score, if it is whole; else the newest that is, with a warning."""
@@ -86,7 +127,7 @@ class Checkpoints:
         random_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_RANDOM_STATE)}
         _restore_random_state(checkpoint, random_states)
         _restore_optimizer(model, optimizer, tensors)
-        state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text())
+        state: dict[str, Any] = json.loads((checkpoint / _STATE).read_text())
         return state
 
     def average(self, steps: Sequence[int]) -> Path:
@@ -103,8 +144,8 @@ class Checkpoints:
         return self.folder / "average"
 
     def remove_all_but(self, steps: Collection[int]) -> None:
-        """Keep the checkpoints of these steps, and the best; what a killed run left half-written goes too."""
-        kept = {*map(self._folder_of, steps), self._pointed("best")}
+        """Keep those of these steps, the best and the stable one; what a killed run left half-written goes too."""
+        kept = {*map(self._folder_of, steps), self._pointed("best"), self._pointed("stable")}
         for folder in (*self.folder.glob("step-*"), *self.folder.glob(f"{_HALF_WRITTEN}*")):
             if folder not in kept:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -148,7 +189,7 @@ def load_model(checkpoint: Path, model: nn.Module) -> None:
 
 def _is_whole(checkpoint: Path) -> bool:
     try:
-        digests = json.loads((checkpoint / "state.json").read_text())["digests"]
+        digests = json.loads((checkpoint / _STATE).read_text())["digests"]
         return "model.safetensors" in digests and all(_digest(checkpoint / name) == digests[name] for name in digests)
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -171,7 +212,7 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 def _write_state(checkpoint: Path, state: dict[str, Any]) -> None:
     """The last file of a checkpoint: it holds the digests of the others."""
     digests = {path.name: _digest(path) for path in sorted(checkpoint.glob("*.safetensors"))}
-    with replacing(checkpoint / "state.json") as file:
+    with replacing(checkpoint / _STATE) as file:
         file.write(json.dumps({"digests": digests, **state}).encode())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -11,8 +12,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from qknorm.data import corpora
-from qknorm.data.subwords import Scheme
-from qknorm.data.textfiles import open_bytes, replacing
+from qknorm.data.subwords import Scheme, looks_tokenized
+from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
 from qknorm.models.layers import NormKind, Placement
 from qknorm.training.schedules import Kind
@@ -111,6 +112,8 @@ class ModelRecipe(Part):
     """Norms before (`pre`) or after (`post`) each sublayer."""
     fix_norm: bool = True
     """Word vectors of length 1."""
+    embedding_init: Literal["random", "counted"] = "random"
+    """Where word vectors start: at random, or as a count of the parallel text has them (seconds that save minutes)."""
     attention: Literal["lp", "rms", "layer", "dot"] = "lp"
     """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
     p: float = Field(2.0, ge=1)
@@ -153,11 +156,13 @@ class TrainingRecipe(Part):
     accumulate: int = Field(1, ge=1)
     """Batches per update and process: 2 on one GPU learn what 1 on each of two does."""
     schedule: Kind = "warmup-flat"
-    """`warmup-flat` (the paper's), `constant` (its baseline), `vaswani` or `cosine`."""
+    """`warmup-flat` (the paper's), `constant` (its baseline), `vaswani`, `cosine`, or `trapezoid`: up, flat, down."""
     peak: float | None = Field(None, gt=0)
     """The highest learning rate; without it the paper's, 1/√(dim · warmup), or 3e-4 for `constant`."""
     warmup: int = Field(8000, ge=1)
     """Updates until the peak."""
+    decay: int | None = Field(None, ge=1)
+    """With `trapezoid`: the last this many of max_updates, in which the learning rate falls to zero."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """Spread over the pieces of the target language."""
     word_dropout: float = Field(0.1, ge=0, lt=1)
@@ -169,19 +174,29 @@ class TrainingRecipe(Part):
     max_validations: int = Field(200, ge=1)
     """At most so many."""
     max_updates: int | None = Field(None, ge=1)
-    """At most so many updates."""
+    """At most this many updates."""
     min_rate: float = Field(1e-5, ge=0)
     """Training ends when the decayed learning rate falls below this."""
     stop_after: int | None = Field(None, ge=1)
-    """Training ends when so many validations in a row brought no better score."""
+    """Training ends when this many validations in a row brought no better score; with `trapezoid`, its decay begins."""
     metric: Literal["bleu", "chrf"] = "bleu"
     """The dev score by which the best checkpoint is chosen, the learning rate decayed and training ended."""
     average: int = Field(1, ge=1)
-    """What is tested: 1 the best checkpoint, N > 1 the mean of the weights after the last N validations."""
+    """What is tested: 1 the best checkpoint; N > 1 the mean of the last N checkpoints' weights, if it scores better."""
     precision: Precision = "float32"
     """`bf16` and `fp16` compute in half precision where that is safe; fp16 needs a GPU."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
+
+    @model_validator(mode="after")
+    def _decay_fits(self) -> Self:
+        if (self.schedule == "trapezoid") != (self.decay is not None):
+            raise ValueError("training.schedule=trapezoid and training.decay belong together")
+        if self.decay is not None and (self.max_updates is None or self.decay >= self.max_updates):
+            raise ValueError(
+                f"training.decay ({self.decay}) must be less than training.max_updates ({self.max_updates})"
+            )
+        return self
 
 
 class DecodingRecipe(Part):
@@ -204,6 +219,8 @@ class Recipe(Part):
     """What is learned; `language` is a recipe of another kind."""
     name: str = "run"
     """The run folder is runs/NAME."""
+    minutes: float | None = Field(None, gt=0)
+    """How long the run may take. What the recipe leaves open is planned for it, and stands in the run's own recipe."""
     data: DataRecipe
     model: ModelRecipe = ModelRecipe()
     training: TrainingRecipe = TrainingRecipe()
@@ -213,6 +230,22 @@ class Recipe(Part):
 def save_recipe(recipe: Part, path: Path) -> None:
     with replacing(path) as file:
         file.write(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True).encode())
+
+
+def merged(*contents: Mapping[str, Any]) -> dict[str, Any]:
+    """Contents of recipes laid over each other: of a key, the last one counts."""
+    result: dict[str, Any] = {}
+    for content in contents:
+        for key, value in content.items():
+            result[key] = {**result.get(key, {}), **value} if isinstance(value, Mapping) else value
+    return result
+
+
+def settled(given: Recipe, begun: Recipe) -> Recipe:
+    """A recipe with minutes, and what was planned for it when its run was begun."""
+    if given.minutes is None:
+        return given
+    return Recipe.model_validate(merged(begun.model_dump(), given.model_dump(exclude_unset=True, exclude={"minutes"})))
 
 
 def refuse_changes(begun: Part, given: Part, folder: Path) -> None:
@@ -248,42 +281,12 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def settings_for_files(source: Path, target: Path) -> dict[str, Any]:
-    """A recipe for somebody's own two files, by the number of lines."""
-    with open_bytes(source) as file:
-        lines = sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
-    content = settings_for(lines) | {"name": source.stem}
-    content["data"] |= {"source": str(source), "target": str(target)}
-    return content
-
-
-def settings_for(lines: int) -> dict[str, Any]:
-    """A recipe for so many sentence pairs on a small machine, but for where they are.
-
-    The small one was tuned for 20,000 pairs of short sentences and ten minutes on two cores; the other is untuned.
-    """
-    small = lines < 30_000
-    updates = max(800, lines // 8)
-    return {
-        "data": {"merges": 3000 if small else 8000},
-        "model": {
-            "dim": 128 if small else 256,
-            "feed_forward": 256 if small else 1024,
-            "encoder_layers": 3 if small else 4,
-            "decoder_layers": 3 if small else 4,
-            "heads": 4,
-            **dict.fromkeys(("dropout", "embedding_dropout"), 0.1 if small else 0.2),
-            **dict.fromkeys(("attention_dropout", "relu_dropout"), 0.0),
-        },
-        "training": {
-            "budget": 1024 if small else 2048,
-            "schedule": "cosine",
-            "peak": 2e-3 if small else 1e-3,
-            "warmup": updates // 12,
-            "validate_every": updates // 5 if small else updates // 10,
-            "max_updates": updates,
-        },
-        "decoding": {"validation_beam_size": 1},
-    }
+    """A recipe for somebody's own two files: the rest is planned."""
+    endings = [path.suffix.removeprefix(".") for path in (source, target)]
+    are_codes = all(re.fullmatch("[a-z]{2,3}", ending) for ending in endings) and endings[0] != endings[1]
+    scheme: Scheme = "words" if all(looks_tokenized(read_lines(path)) for path in (source, target)) else "raw"
+    data = {"source": str(source), "target": str(target), "scheme": scheme}
+    return {"name": source.stem, "data": data | ({"languages": endings} if are_codes else {})}
 
 
 def make_recipe(content: Mapping[str, Any], overrides: Sequence[str], shown: str) -> Recipe:

@@ -96,14 +96,14 @@ class Report:
             self._last_status = now
             (self.folder / _STATUS_FILE).write_text(json.dumps(asdict(status)))
         if now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._say(str(status))
+            self.say(str(status))
 
     def validated(self, status: Status, measures: dict[str, Any], model: nn.Module) -> None:
         """After every validation: to the screen and to the files."""
         scales = scales_of(model)
         self._write(status, measures, scales)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in measures.items() if isinstance(value, float))
-        self._say(f"{status}\n  {shown}" + (f"\n  g: {_compact(scales)}" if scales else ""))
+        self.say(f"{status}\n  {shown}" + (f"\n  g: {_compact(scales)}" if scales else ""))
 
     def forget_after(self, step: int) -> None:
         """Drop what a killed run wrote after its last checkpoint, a half-written line among them."""
@@ -139,7 +139,8 @@ class Report:
                 self._events.add_scalar(name, value, status.step)
             self._events.flush()
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Print some lines above the bar."""
         self._last_line = time.monotonic()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 

@@ -109,18 +109,23 @@ class Run:
 
     def make_model(self) -> TranslatorModel:
         """The model of this run with fresh weights."""
-        parts, recipe, pieces = self.parts, self.recipe, len(self.subwords)
+        parts = self.parts
         if self.vocabulary_digest() != parts.vocabulary:
             raise InputError(f"{self.folder / 'tokenizer.json'} is the vocabulary of another run")
-        numbers = {code: number for number, code in enumerate(parts.languages())}
-        pairs = [
-            LanguagePair(numbers[pair.source], numbers[pair.target], _mask(pair.target_pieces, pieces))
-            for pair in parts.pairs
-        ]
-        return TranslatorModel(_config(recipe.model, parts.scale_init, recipe.training.label_smoothing), pairs)
+        return make_model(self.recipe, parts, len(self.subwords))
 
     def vocabulary_digest(self) -> str:
         return hashlib.sha256((self.folder / "tokenizer.json").read_bytes()).hexdigest()
+
+
+def make_model(recipe: Recipe, parts: ModelParts, pieces: int) -> TranslatorModel:
+    """The model of a recipe with fresh weights."""
+    numbers = {code: number for number, code in enumerate(parts.languages())}
+    pairs = [
+        LanguagePair(numbers[pair.source], numbers[pair.target], _mask(pair.target_pieces, pieces))
+        for pair in parts.pairs
+    ]
+    return TranslatorModel(_config(recipe.model, parts.scale_init, recipe.training.label_smoothing), pairs)
 
 
 def _mask(target_pieces: list[int], pieces: int) -> torch.Tensor:
@@ -130,6 +135,6 @@ def _mask(target_pieces: list[int], pieces: int) -> torch.Tensor:
 
 
 def _config(model: ModelRecipe, scale_init: float | None, label_smoothing: float) -> TranslatorConfig:
-    settings = model.model_dump(exclude={"scale_percentile"})
+    settings = model.model_dump(exclude={"scale_percentile", "embedding_init"})
     settings |= {"scale_init": scale_init, "label_smoothing": label_smoothing}
     return TranslatorConfig(**settings)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["warmup-flat", "constant", "vaswani", "cosine"]
+Kind = Literal["warmup-flat", "constant", "vaswani", "cosine", "trapezoid"]
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,8 @@ class Schedule:
     warmup-flat: up to `peak` over the warm-up, then flat (the first paper's QKNorm model).
     constant: `peak` throughout (its baseline). vaswani: up as before, then falling with 1/√step.
     cosine: up, then down to `final` at `total` updates (nanoGPT); without it to `peak`/10.
+    trapezoid: up, flat, and over the last `decay` of `total` updates in a straight line towards zero. Until then it
+    does not depend on `total`, so a run that has ended can be prolonged from where its decay began.
     """
 
     kind: Kind
@@ -23,8 +25,17 @@ class Schedule:
     warmup: int = 0
     total: int = 0
     final: float | None = None
+    decay: int = 0
+
+    @property
+    def decay_start(self) -> int | None:
+        """The last update before a trapezoid's decay; other kinds have none."""
+        return self.total - self.decay if self.kind == "trapezoid" else None
 
     def rate(self, step: int) -> float:
+        if self.kind == "trapezoid":
+            left = self.total + 1 - step  # the last update still moves
+            return self.peak * min(1.0, step / max(self.warmup, 1), max(left, 0) / (self.decay + 1))
         if self.kind == "constant":
             return self.peak
         if step <= self.warmup:

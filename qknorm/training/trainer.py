@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from qknorm.attention.module import parameter_groups
 from qknorm.errors import InputError
 from qknorm.training import processes
-from qknorm.training.checkpoint import Checkpoints
+from qknorm.training.checkpoint import Checkpoints, load_model
 from qknorm.training.interruption import Interruption
 from qknorm.training.report import Report, Status, summary_writer
 from qknorm.training.schedules import Schedule, ValidationDecay
@@ -90,7 +90,7 @@ class Limits:
     """Whether a fall of the score lowers the learning rate."""
     precision: Precision = "float32"
     average: int = 1
-    """At the end the best checkpoint is replaced by the mean of so many, those of the last validations."""
+    """At the end the mean of this many checkpoints, those of the last validations, is the best if it scores best."""
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
@@ -118,6 +118,8 @@ class Progress:
     loss_since_validation: float = 0.0
     """The sum of the updates' losses."""
     updates_since_validation: int = 0
+    shortened: tuple[int, int] | None = None
+    """A planned number of updates, and the smaller one that took its place when scores rose no more."""
 
 
 class Trainer:
@@ -157,12 +159,14 @@ class Trainer:
             return False
         state = self.checkpoints.restore(newest, self.task.model, self.optimizer)
         self.progress = Progress(**state["progress"])
+        if self.progress.shortened is not None and self.progress.shortened[0] == self.schedule.total:
+            self.schedule = replace(self.schedule, total=self.progress.shortened[1])
         self.task.batches.load_state_dict(state["batches"])
         self.scaler.load_state_dict(state["scaler"])
         if processes.rank() == 0:
             self.report.forget_after(self.progress.step)
-            if self.progress.validated == self.progress.step and self._is_best():
-                self.checkpoints.mark_best(newest)  # it may have been killed just before
+            if self.progress.validated == self.progress.step:
+                self._mark(newest)  # it may have been killed just before
         return True
 
     def train(self) -> Progress:
@@ -180,7 +184,7 @@ class Trainer:
                 self._save()
                 raise
         if self.limits.average > 1 and processes.rank() == 0:
-            self.checkpoints.mark_best(self.checkpoints.average(self._steps_kept(self.limits.average)))
+            self._try_average()
         return self.progress
 
     def update(self, stream: Iterator[Any]) -> None:
@@ -244,10 +248,10 @@ class Trainer:
                 return self.task.validate()
 
         measures = processes.from_first(validate)
-        name, score = next(iter(measures.items()))
         progress = self.progress
-        progress.scores.append(-score if name.endswith("loss") else score)
+        progress.scores.append(_score(measures))
         progress.validated = progress.step
+        self._shorten_if_scores_rise_no_more()
         if self.limits.validation_decay:
             decay = ValidationDecay(progress.decay)
             decay.update(progress.scores, warmed_up=progress.step >= self.schedule.warmup)
@@ -259,12 +263,42 @@ class Trainer:
         self.clock.restart()
         checkpoint = self._save()
         if processes.rank() == 0:
-            if self._is_best():
-                self.checkpoints.mark_best(checkpoint)
+            self._mark(checkpoint)
             self.checkpoints.remove_all_but(self._steps_kept(max(_CHECKPOINTS_KEPT, self.limits.average)))
 
+    def _mark(self, checkpoint: Path) -> None:
+        """Point at the newest validated checkpoint if it is the best so far, or where the decay begins."""
+        if self.progress.scores[-1] >= self.checkpoints.best_score():
+            self.checkpoints.mark_best(checkpoint)
+        if self.progress.step == self.schedule.decay_start:
+            self.checkpoints.mark_stable(checkpoint)
+
+    def _shorten_if_scores_rise_no_more(self) -> None:
+        """A flat learning rate that brings nothing any more falls from here on; the run then ends sooner."""
+        step, planned, start = self.progress.step, self.schedule.total, self.schedule.decay_start
+        if start is not None and step < start and self._has_stalled():
+            self.schedule = replace(self.schedule, total=step + self.schedule.decay)
+            self.progress.shortened = (planned, self.schedule.total)
+            self.report.say(
+                f"The score has not risen for {self.limits.stop_after} validations: the learning rate falls from here "
+                f"on, and the run ends after {self.schedule.total:,} updates instead of {planned:,}."
+            )
+
+    def _has_stalled(self) -> bool:
+        scores, patience = self.progress.scores, self.limits.stop_after
+        return patience is not None and len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
+
+    def _try_average(self) -> None:
+        """Validate the mean of the last checkpoints' weights, and prefer it if it scores better."""
+        average = self.checkpoints.average(self._steps_kept(self.limits.average))
+        load_model(average, self.task.model)
+        self.task.model.eval()
+        score = _score(self.task.validate())
+        if score > self.checkpoints.best_score():
+            self.checkpoints.mark_best(average, score)
+
     def _status(self) -> Status:
-        progress, most = self.progress, self.limits.most_updates
+        progress, most = self.progress, min(self.limits.most_updates, self._last_update or sys.maxsize)
         return Status(
             progress.step,
             most,
@@ -275,13 +309,14 @@ class Trainer:
             (most - progress.step) * self.clock.seconds_per_update(),
         )
 
-    def _is_best(self) -> bool:
-        scores = self.progress.scores
-        return bool(scores) and scores[-1] >= max(scores)
+    @property
+    def _last_update(self) -> int | None:
+        """Where the run ends unless its scores end it: as planned, or sooner if the plan was shortened."""
+        return self.limits.max_updates if self.progress.shortened is None else self.schedule.total
 
     def _is_validation_due(self) -> bool:
         step = self.progress.step
-        at_stop = step % self.limits.validate_every == 0 or step == self.limits.max_updates
+        at_stop = step % self.limits.validate_every == 0 or step in (self._last_update, self.schedule.decay_start)
         return at_stop and step != self.progress.validated
 
     def _has_ended(self) -> bool:
@@ -289,10 +324,11 @@ class Trainer:
         progress, scores, limits = self.progress, self.progress.scores, self.limits
         if progress.validated != progress.step or not scores:
             return False
-        if progress.step == limits.max_updates or len(scores) >= limits.max_validations:
+        if progress.step == self._last_update or len(scores) >= limits.max_validations:
             return True
-        if limits.stop_after is not None and len(scores) > limits.stop_after:
-            return max(scores[-limits.stop_after :]) <= max(scores[: -limits.stop_after])
+        if self.schedule.decay_start is None and self._has_stalled():
+            self.report.say(f"The score has not risen for {limits.stop_after} validations: the run ends here.")
+            return True
         return self.schedule.peak * progress.decay < limits.min_rate
 
     def _steps_kept(self, number: int) -> list[int]:
@@ -307,6 +343,12 @@ class Trainer:
             "scaler": self.scaler.state_dict(),
         }
         return self.checkpoints.save(self.progress.step, self.task.model, self.optimizer, state)
+
+
+def _score(measures: dict[str, Any]) -> float:
+    """The first measure, turned round if less of it is better."""
+    name, score = next(iter(measures.items()))
+    return -float(score) if name.endswith("loss") else float(score)
 
 
 class _Loss(nn.Module):

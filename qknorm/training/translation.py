@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,12 +13,9 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from qknorm.attention.scale import henry_scale
-from qknorm.data import corpora
+from qknorm.counting.kept import counted
 from qknorm.data.batches import Batch, BatchSampler, DropoutPairs, PairData
-from qknorm.data.cleaning import Rules
-from qknorm.data.importers import Pair, read_aligned
-from qknorm.data.prepared import PairFiles, Prepared, prepare
+from qknorm.data.prepared import Prepared
 from qknorm.data.subwords import PAD
 from qknorm.data.textfiles import replacing, write_lines
 from qknorm.decoding.beam import BeamSettings
@@ -27,31 +24,15 @@ from qknorm.errors import InputError
 from qknorm.evaluation.scores import bleu, chrf, scores
 from qknorm.models.translator import TranslatorModel
 from qknorm.training import processes
-from qknorm.training.recipe import PairRecipe, Recipe, refuse_changes, save_recipe
-from qknorm.training.run import ModelParts, PairParts, Run
+from qknorm.training.planned import planned_recipe
+from qknorm.training.recipe import Recipe, refuse_changes, save_recipe, settled
+from qknorm.training.run import Run
 from qknorm.training.schedules import Schedule, peak_of_paper
+from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
 from qknorm.training.trainer import Limits, Trainer
 
-_SPLIT_OFF = 500  # pairs for dev, and as many for test, but at most a tenth of the corpus each
 _EXAMPLES = 3
 _BASELINE_RATE = 3e-4
-
-
-_Files = tuple[Path, Path]
-
-
-@dataclass(frozen=True)
-class Sets:
-    """The sentences of a language pair: where the training text lies, and what is held out of it."""
-
-    languages: tuple[str, str]
-    train: PairFiles
-    dev: list[Pair]
-    test: list[Pair]
-
-    @property
-    def name(self) -> str:
-        return "-".join(self.languages)
 
 
 class TranslationTask:
@@ -125,7 +106,11 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
     """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set."""
     run = Run(folder)
     if resume:
-        refuse_changes(Run.open(folder).recipe, recipe, folder)
+        recipe = settled(recipe, Run.open(folder).recipe)
+        refuse_changes(run.recipe, recipe, folder)
+    elif recipe.minutes is not None:
+        _refuse_second_run(run)
+        recipe = processes.from_first(partial(planned_recipe, recipe, folder, console))
     limits = limits_of(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
@@ -135,6 +120,9 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
     trainer = Trainer(task, _schedule(recipe), limits, folder, console)
     if resume and trainer.resume():
         console.print(f"going on after update {trainer.progress.step:,}")
+    elif recipe.model.embedding_init == "counted":
+        vectors = counted(prepared, recipe.model.dim, recipe.training.seed, console)
+        model.embedding.start_at(torch.from_numpy(vectors))
     try:
         trainer.train()
     except KeyboardInterrupt:
@@ -148,12 +136,10 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
 def _make_ready(run: Run, recipe: Recipe, resume: bool) -> tuple[list[Sets], Prepared]:
     """Read the corpus, and begin the run folder (the first process does)."""
     begins = not resume and processes.rank() == 0
-    if begins and (run.folder / "recipe.yaml").exists():
-        raise InputError(f"{run.folder} holds a run already; go on with --resume, or choose another name=NAME")
-    pairs, data = recipe.data.all_pairs, run.folder / "data"
-    sets = [_sets(pair, data / "-".join(pair.languages) if len(pairs) > 1 else data) for pair in pairs]
-    files = [_with_held_out_of_reverse(one, sets) for one in sets]
-    prepared = prepare(files, recipe.data.merges, recipe.data.scheme, Rules(), corpora.cache_folder())
+    if begins:
+        _refuse_second_run(run)
+    sets = read_sets(recipe.data, run.folder / "data")
+    prepared = prepare_sets(sets, recipe.data)
     if begins:
         _start(run, recipe, sets, prepared)
     elif run.parts.corpus != prepared.folder.name:
@@ -161,52 +147,9 @@ def _make_ready(run: Run, recipe: Recipe, resume: bool) -> tuple[list[Sets], Pre
     return sets, prepared
 
 
-def _sets(pair: PairRecipe, folder: Path) -> Sets:
-    """The named corpus, or one's own files; what is missing of dev and test is split off and kept in the folder."""
-    if pair.corpus is not None:
-        corpus = corpora.get(pair.corpus)
-        train, dev, test = (corpus.files(split) for split in corpora.SPLITS)
-    else:
-        assert pair.source is not None
-        assert pair.target is not None
-        given = {"dev": pair.dev, "test": pair.test}
-        missing = [name for name, files in given.items() if files is None]
-        found = {name: (Path(files[0]), Path(files[1])) for name, files in given.items() if files is not None}
-        found |= _split_off((Path(pair.source), Path(pair.target)), missing, folder)
-        train, dev, test = (found[split] for split in corpora.SPLITS)
-    held_out = [
-        [pair for pair in read_aligned(*two) if pair.source.strip() and pair.target.strip()] for two in (dev, test)
-    ]
-    return Sets(pair.languages, PairFiles(*train, held_out=(dev, test)), *held_out)
-
-
-def _with_held_out_of_reverse(one: Sets, sets: Sequence[Sets]) -> PairFiles:
-    """Where a pair is learned in both directions, what one holds out must not be learned by the other."""
-    reverse = [
-        (target, source)
-        for other in sets
-        if other.languages == one.languages[::-1]
-        for source, target in other.train.held_out
-    ]
-    return replace(one.train, held_out=(*one.train.held_out, *reverse))
-
-
-def _split_off(files: _Files, missing: Sequence[str], folder: Path) -> dict[str, _Files]:
-    """Every n-th pair to dev, the one after it to test, the rest to train: the same whenever it is done."""
-    if not missing:
-        return {"train": files}
-    splits = {name: (folder / f"{name}.source", folder / f"{name}.target") for name in ("train", *missing)}
-    if not all(path.exists() for two in splits.values() for path in two):
-        pairs = list(read_aligned(*files))
-        if len(pairs) < 30:
-            raise InputError(f"{files[0]} has {len(pairs)} lines; at least 30 are needed to learn and to test")
-        every = max(10, len(pairs) // _SPLIT_OFF)
-        places = {place: name for place, name in enumerate(("dev", "test")) if name in missing}
-        for name, two in splits.items():
-            chosen = [pair for row, pair in enumerate(pairs) if places.get(row % every, "train") == name]
-            for side, path in enumerate(two):
-                write_lines(path, (pair[side] for pair in chosen))
-    return splits
+def _refuse_second_run(run: Run) -> None:
+    if (run.folder / "recipe.yaml").exists():
+        raise InputError(f"{run.folder} holds a run already; go on with --resume, or choose another name=NAME")
 
 
 def _start(run: Run, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:
@@ -217,21 +160,8 @@ def _start(run: Run, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -
     for one, pair in zip(sets, prepared.pairs, strict=True):
         name = "dropped.tsv" if len(sets) == 1 else f"dropped-{one.name}.tsv"
         shutil.copyfile(pair.folder / "dropped.tsv", run.folder / name)
-    start = recipe.model.scale_init
-    if start == "henry":
-        scale_init: float | None = henry_scale(max(prepared.length(recipe.model.scale_percentile), 2.0))
-    else:
-        scale_init = None if start == "comparable" else start
-    pairs = [_pair_parts(one, sets, recipe, prepared) for one in sets]
-    run.save_parts(ModelParts(scale_init, run.vocabulary_digest(), prepared.folder.name, pairs))
+    run.save_parts(parts_of(recipe, sets, prepared))
     save_recipe(recipe, run.folder / "recipe.yaml")
-
-
-def _pair_parts(one: Sets, sets: Sequence[Sets], recipe: Recipe, prepared: Prepared) -> PairParts:
-    """What a pair may say is what its target language says, in whichever pair."""
-    alike = [number for number, other in enumerate(sets) if other.languages[1] == one.languages[1]]
-    said = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike)
-    return PairParts(*one.languages, said.nonzero().flatten().tolist())
 
 
 def _introduce(model: TranslatorModel, prepared: Prepared, console: Console) -> None:
@@ -250,7 +180,7 @@ def _schedule(recipe: Recipe) -> Schedule:
         peak = _BASELINE_RATE if baseline else peak_of_paper(recipe.model.dim, training.warmup)
     warmup = 0 if training.schedule == "constant" else training.warmup
     total = training.max_updates or training.max_validations * training.validate_every
-    return Schedule(training.schedule, peak, warmup, total)
+    return Schedule(training.schedule, peak, warmup, total, decay=training.decay or 0)
 
 
 def limits_of(recipe: Recipe) -> Limits:
@@ -264,6 +194,7 @@ def limits_of(recipe: Recipe) -> Limits:
         training.stop_after,
         training.accumulate,
         training.clip,
+        validation_decay=training.schedule != "trapezoid",
         precision=training.precision,
         average=training.average,
         tensorboard=training.tensorboard,

@@ -30,6 +30,22 @@ def test_cosine_falls_to_a_tenth() -> None:
     assert schedule.rate(5000) == schedule.rate(9000) == pytest.approx(1e-4)
 
 
+def test_a_trapezoid_is_up_flat_and_down_to_nearly_zero() -> None:
+    schedule = Schedule("trapezoid", 1e-3, warmup=100, total=1000, decay=399)
+    assert schedule.decay_start == 601
+    assert schedule.rate(50) == pytest.approx(0.5e-3)
+    assert schedule.rate(100) == schedule.rate(601) == pytest.approx(1e-3)
+    assert schedule.rate(801) == pytest.approx(0.5e-3)
+    assert 0 < schedule.rate(1000) == pytest.approx(1e-3 / 400)
+
+
+def test_before_its_decay_a_trapezoid_does_not_know_how_long_it_is() -> None:
+    short, long = (Schedule("trapezoid", 1e-3, 100, total, decay=300) for total in (1000, 5000))
+    assert short.decay_start is not None
+    assert all(short.rate(step) == long.rate(step) for step in range(1, short.decay_start + 1))
+    assert short.rate(short.decay_start + 1) < long.rate(short.decay_start + 1)
+
+
 @pytest.mark.parametrize(
     ("scores", "lowered"),
     [

@@ -138,6 +138,84 @@ def test_the_rate_decays_with_the_scores_and_training_ends_below_the_least_rate(
     assert trainer(tmp_path / "no", task, validation_decay=False).train().decay == 1.0
 
 
+def trapezoid(total: int, decay: int) -> Schedule:
+    return Schedule("trapezoid", 0.01, warmup=2, total=total, decay=decay)
+
+
+class ByStep(Toy):
+    """Scores by the number of batches seen, so that a run that goes on gets those of one that never stopped."""
+
+    def validate(self) -> dict[str, float]:
+        return {"dev_bleu": self.scores.get(self.batches.drawn, float(self.batches.drawn))}
+
+
+def test_a_prolonged_run_is_the_longer_run_that_was_never_planned_shorter(tmp_path: Path) -> None:
+    """From the checkpoint at which the decay began: the same weights, bit for bit, and the same metrics."""
+    trainer(tmp_path / "long", ByStep(), trapezoid(22, 8), max_updates=22).train()
+    run = tmp_path / "run"
+    trainer(run, ByStep(scores={12: 99.0}), trapezoid(16, 6), max_updates=16).train()
+    assert steps(run) == [4, 8, 10, 12, 16]
+    checkpoints = Checkpoints(run / "checkpoints")
+    stable = checkpoints.stable()
+    assert stable == run / "checkpoints" / "step-000010"
+    checkpoints.rewind(stable)
+    loop = trainer(run, ByStep(), trapezoid(22, 8), max_updates=22)
+    assert loop.resume()
+    assert loop.progress.step == 10
+    loop.train()
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        ours, theirs = (folder / "checkpoints" / "step-000022" / name for folder in (run, tmp_path / "long"))
+        assert ours.read_bytes() == theirs.read_bytes()
+    assert steps(run) == [4, 8, 10, 12, 14, 16, 20, 22]
+
+
+def test_the_best_from_before_stays_in_use_until_a_better_one_comes(tmp_path: Path) -> None:
+    trainer(tmp_path, ByStep(scores={12: 15.0, 16: 1.0}), trapezoid(16, 6), max_updates=16).train()
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    kept = (tmp_path / "checkpoints" / "step-000012" / "model.safetensors").read_bytes()
+    stable = checkpoints.stable()
+    assert stable is not None
+    checkpoints.rewind(stable)
+    assert checkpoints.newest() == stable
+    best = checkpoints.best()
+    assert best is not None
+    assert (best / "model.safetensors").read_bytes() == kept
+    assert checkpoints.best_score() == 15.0
+    loop = trainer(tmp_path, ByStep(scores={12: 14.0}), trapezoid(24, 6), max_updates=24)
+    assert loop.resume()
+    loop.train()
+    assert checkpoints.best() == tmp_path / "checkpoints" / "step-000024"
+
+
+def test_a_flat_rate_that_brings_nothing_falls_sooner(tmp_path: Path) -> None:
+    """Scores rise until update 8; two validations later the decay of 6 updates begins, and a resumed run knows it."""
+    scores = dict.fromkeys(range(12, 40), 5.0)
+    settings: dict[str, Any] = {"max_updates": 40, "stop_after": 2}
+    shown = io.StringIO()
+    console = Console(file=shown, width=200)
+    progress = trainer(tmp_path, ByStep(scores), trapezoid(40, 6), console, **settings).train()
+    assert progress.step == 16 + 6
+    assert progress.shortened == (40, 22)
+    assert "The score has not risen for 2 validations" in shown.getvalue()
+    assert "ends after 22 updates instead of 40" in shown.getvalue()
+    rates = [json.loads(line)["lr"] for line in read_lines(tmp_path / "metrics.jsonl")]
+    assert rates[:4] == pytest.approx([0.01] * 4)
+    assert rates[-1] == pytest.approx(0.01 / 7)
+    assert Checkpoints(tmp_path / "checkpoints").stable() == tmp_path / "checkpoints" / "step-000016"
+    again = trainer(tmp_path, ByStep(scores), trapezoid(40, 6), **settings)
+    assert again.resume()
+    assert again.train().step == 22
+
+
+@pytest.mark.parametrize(("score", "best"), [(99.0, "average"), (1.0, "step-000012")])
+def test_the_mean_of_the_last_weights_is_used_if_it_scores_better(score: float, best: str, tmp_path: Path) -> None:
+    task = Toy(scores={4: score})  # the fourth validation is that of the mean
+    trainer(tmp_path, task, average=2).train()
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    assert checkpoints.best() == tmp_path / "checkpoints" / best
+    assert checkpoints.best_score() == max(score, 3.0)
+
+
 def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
     class Language(Toy):
         def validate(self) -> dict[str, float]:

@@ -1,0 +1,149 @@
+"""A recipe for the minutes that somebody has: looks at the text and the machine, asks the planner, says what it plans.
+
+Whatever the recipe says itself stays as it is; the planner fills in the rest in plain numbers, so that the run can be
+repeated, and resumed on any machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from torch import Tensor, nn
+
+from qknorm.counting.kept import translations
+from qknorm.data.batches import Batch, BatchSampler, Encoded
+from qknorm.data.importers import Pair
+from qknorm.data.prepared import Prepared
+from qknorm.data.textfiles import read_lines
+from qknorm.errors import InputError
+from qknorm.training import planner, processes
+from qknorm.training.checkpoint import Checkpoints
+from qknorm.training.planner import Corpus, Plan
+from qknorm.training.recipe import Recipe, merged, save_recipe
+from qknorm.training.run import Run, make_model
+from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
+from qknorm.training.speed import operations_per_second, seconds_per_update
+
+_BATCHES_MEASURED = 64
+
+Content = Mapping[str, Any]
+
+
+def planned_recipe(recipe: Recipe, folder: Path, console: Console) -> Recipe:
+    """The recipe with all that its minutes decide, for a new run in `folder`."""
+    assert recipe.minutes is not None
+    began, seconds = time.monotonic(), recipe.minutes * 60
+    given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
+
+    def filled(*planned: Content) -> Recipe:
+        """What the recipe says, over what was planned."""
+        content = merged(*planned, given)
+        if content["training"]["schedule"] != "trapezoid":
+            content["training"].pop("decay", None)
+        return Recipe.model_validate(content)
+
+    start = planner.START
+    sets = read_sets(recipe.data, folder / "data")
+    start = merged(start, {"data": {"merges": planner.merges_for(_words(sets))}})
+    prepared = prepare_sets(sets, filled(start).data)
+    if filled(start).model.embedding_init == "counted":
+        translations(prepared, console)  # found again when training begins
+    operations = operations_per_second() * processes.count() * (seconds - (time.monotonic() - began))
+    start = merged(start, {"model": asdict(planner.shape_for(operations, len(prepared.subwords)))})
+    corpus, speed = _corpus(sets, prepared), _speed(filled(start), sets, prepared)
+    left = seconds - (time.monotonic() - began)
+    wanted = recipe.training.max_updates
+    plan, twice = (planner.plan(corpus, available, *speed, wanted) for available in (left, left + seconds))
+    _say(filled(start), plan, twice, console)
+    return filled(start, planner.settings(plan))
+
+
+def prolong(folder: Path, minutes: float, console: Console) -> None:
+    """Let a run that has ended go on for so many minutes more, from where its learning rate began to fall."""
+    run = Run.open(folder)
+    recipe, checkpoints = run.recipe, Checkpoints(folder / "checkpoints")
+    stable = checkpoints.stable()
+    if stable is None:
+        raise InputError(
+            f"{folder} cannot be prolonged: it has no checkpoint from before its learning rate fell "
+            "(training.schedule: trapezoid makes one); an interrupted run goes on with --resume"
+        )
+    sets = read_sets(recipe.data, folder / "data")
+    prepared = prepare_sets(sets, recipe.data)
+    speed = _speed(recipe, sets, prepared)
+    more = planner.plan(_corpus(sets, prepared), minutes * 60, *speed)
+    done = int(stable.name.removeprefix("step-"))
+    settings = planner.prolonged(done, more)
+    console.print(
+        f"{more.updates:,} more updates after the {done:,} before the learning rate fell; about "
+        f"{more.seconds / 60:.0f} minutes, until {_clock(more.seconds)}",
+        highlight=False,
+    )
+    checkpoints.rewind(stable)
+    save_recipe(Recipe.model_validate(merged(recipe.model_dump(), settings)), folder / "recipe.yaml")
+
+
+def _words(sets: Sequence[Sets]) -> int:
+    """Of the training text, both sides."""
+    files = [path for one in sets for path in (one.train.source, one.train.target)]
+    return sum(len(line.split()) for path in files for line in read_lines(path))
+
+
+def _corpus(sets: Sequence[Sets], prepared: Prepared) -> Corpus:
+    sides = [(pair.encoded.source, pair.encoded.target) for pair in prepared.pairs]
+    dev, test = (sum(_positions(getattr(one, held_out), prepared) for one in sets) for held_out in ("dev", "test"))
+    return Corpus(sum(_longer(*side) for side in sides), dev, test)
+
+
+def _positions(pairs: Sequence[Pair], prepared: Prepared) -> int:
+    sides = [Encoded.from_lists(prepared.subwords.encode([pair[side] for pair in pairs])) for side in (0, 1)]
+    return _longer(*sides)
+
+
+def _longer(source: Encoded, target: Encoded) -> int:
+    """Pieces on the longer side of each pair, EOS included: what `training.budget` counts."""
+    return int((np.maximum(source.lengths, target.lengths) + 1).sum())
+
+
+def _speed(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[float, float]:
+    """Seconds of an update, and how many positions it learns, as this machine trains this very model."""
+    model = make_model(recipe, parts_of(recipe, sets, prepared), len(prepared.subwords)).to(processes.device())
+    pairs, training = [pair.encoded for pair in prepared.pairs], recipe.training
+    batches = list(islice(BatchSampler(pairs, training.budget, training.seed), _BATCHES_MEASURED))
+
+    def loss(model: nn.Module, batch: Batch) -> Tensor:
+        value: Tensor = model(batch.to(processes.device()).with_word_dropout(training.word_dropout))
+        return value
+
+    positions = sum(len(batch) * max(batch.source.shape[1], batch.target_in.shape[1]) for batch in batches)
+    updates = training.accumulate * processes.count()
+    seconds = seconds_per_update(model, loss, cycle(batches)) * training.accumulate
+    return seconds, positions / len(batches) * updates
+
+
+def _say(recipe: Recipe, plan: Plan, twice: Plan, console: Console) -> None:
+    """The plan in a few lines."""
+    model = recipe.model
+    lines = [
+        f"The plan: {model.encoder_layers} + {model.decoder_layers} layers, dim {model.dim}; {plan.updates:,} updates, "
+        f"{plan.passes:.1f} passes through the text; about {plan.seconds / 60:.0f} minutes, until {_clock(plan.seconds)}."
+    ]
+    if plan.is_limited_by_text:
+        lines.append("The text is small for the time: more passes would only learn it by heart, so it will end sooner.")
+    elif plan.passes < 1:
+        lines.append("The time is short for the text: not all of it will be read even once.")
+    if not plan.is_limited_by_text:
+        lines.append(f"Twice the minutes would give {twice.passes:.1f} passes; a run that has ended can go on.")
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+
+
+def _clock(seconds: float) -> str:
+    return f"{datetime.now() + timedelta(seconds=seconds):%H:%M}"

@@ -1,0 +1,166 @@
+"""What a run can do with the minutes that somebody has: the size of the model, how long it learns and how.
+
+Pure functions from numbers to numbers: `planned.py` measures the numbers and asks. The constants are what trials on the
+dev sets of docs/measured/trials.jsonl gave.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+DEFAULT_MINUTES = 60.0
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What matters about a prepared corpus."""
+
+    positions: int
+    """Of one pass: pieces on the longer side of each pair, EOS included."""
+    dev: int
+    """The same of the dev set."""
+    test: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A size that a model may have."""
+
+    dim: int
+    feed_forward: int
+    encoder_layers: int
+    decoder_layers: int
+    heads: int
+
+    @property
+    def weights(self) -> int:
+        """Those that every position is multiplied with, but for the vocabulary."""
+        attention, feed_forward = 4 * self.dim**2, 2 * self.dim * self.feed_forward
+        encoder = self.encoder_layers * (attention + feed_forward)
+        return encoder + self.decoder_layers * (2 * attention + feed_forward)
+
+
+SHAPES = (
+    Shape(128, 512, 3, 3, 4),
+    Shape(192, 768, 3, 3, 4),
+    Shape(256, 1024, 3, 3, 4),
+    Shape(384, 1536, 4, 4, 6),
+    Shape(512, 2048, 4, 4, 8),
+)
+
+# A model may be as large as this many positions learned per weight allow: with fewer, a smaller one gets further.
+_POSITIONS_PER_WEIGHT = 0.6
+# Of the speed of a large matrix product, what a training run reaches before its own speed has been measured.
+_EFFICIENCY = 0.6
+_MOST_PASSES = 150  # more only learn the text by heart
+# Per position, in units of what an update takes for it: greedy translation and loss of dev; beam search of test.
+_VALIDATION_COST, _TEST_COST = 0.8, 1.2
+_FEWEST_UPDATES = 20
+_WARMUP, _DECAY = 0.05, 0.5  # shares of the updates
+_DROPOUT_INSIDE_ABOVE = 0.2
+
+START: dict[str, dict[str, Any]] = {
+    "model": {"embedding_init": "counted"},
+    "training": {
+        "schedule": "trapezoid",
+        "budget": 1024,
+        "peak": 1.5e-3,
+        "max_updates": 2,
+        "decay": 1,
+        "stop_after": 6,
+        "average": 3,
+    },
+    "decoding": {"validation_beam_size": 1},
+}
+"""What every plan begins with; the updates are still to be counted."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was decided, in numbers that a recipe and a person can use."""
+
+    updates: int
+    passes: float
+    seconds: float
+    """That the whole run will take from here on."""
+    is_limited_by_text: bool
+    """Whether more time would be of no use."""
+    dropout: float
+    validations: int
+
+
+def merges_for(words: int) -> int:
+    """Merges of the vocabulary for a text of so many words, both sides: rare pieces cannot be learned."""
+    return round_to(min(max(2.1 * math.sqrt(words) * 2.2, 500), 8000), 500)
+
+
+def shape_for(operations: float, vocabulary: int) -> Shape:
+    """The largest model that learns enough positions with so many floating-point operations."""
+    affordable = [shape for shape in SHAPES if _learned(shape, operations, vocabulary) >= shape.weights]
+    return affordable[-1] if affordable else SHAPES[0]
+
+
+def _learned(shape: Shape, operations: float, vocabulary: int) -> float:
+    per_position = 6 * (shape.weights + shape.dim * vocabulary)
+    return operations / per_position / _POSITIONS_PER_WEIGHT
+
+
+def plan(
+    corpus: Corpus,
+    seconds: float,
+    seconds_per_update: float,
+    positions_per_update: float,
+    updates: int | None = None,
+) -> Plan:
+    """How many updates and validations fit into so many seconds, and how much dropout so many passes need.
+
+    `updates`: their number, where somebody has decided on it.
+    """
+    per_position = seconds_per_update / positions_per_update
+    validations = round(min(max(4 + seconds / 400, 4), 20))
+    beside = (validations * _VALIDATION_COST * corpus.dev + _TEST_COST * corpus.test) * per_position
+    beside = min(beside, seconds / 2)
+    affordable = max(seconds - beside, 0.0) / seconds_per_update
+    useful = _MOST_PASSES * corpus.positions / positions_per_update
+    updates = updates or max(int(min(affordable, useful)), _FEWEST_UPDATES)
+    passes = updates * positions_per_update / corpus.positions
+    return Plan(
+        updates, passes, updates * seconds_per_update + beside, useful < affordable, dropout_for(passes), validations
+    )
+
+
+def dropout_for(passes: float) -> float:
+    """The more often a text is read, the more is dropped: 0.1 at five passes, 0.3 at eighty."""
+    return round(min(max(0.1 + 0.167 * math.log10(max(passes, 0.1) / 5), 0.1), 0.35), 2)
+
+
+def settings(chosen: Plan) -> dict[str, dict[str, Any]]:
+    """The plan as keys of a recipe: inside of sublayers less is dropped than of their outputs."""
+    inner = chosen.dropout / 2 if chosen.dropout > _DROPOUT_INSIDE_ABOVE else 0.0
+    return {
+        "model": {
+            **dict.fromkeys(("dropout", "embedding_dropout"), chosen.dropout),
+            **dict.fromkeys(("attention_dropout", "relu_dropout"), round(inner, 2)),
+        },
+        "training": {
+            "warmup": max(round(_WARMUP * chosen.updates), 1),
+            "validate_every": max(chosen.updates // chosen.validations, 1),
+            **_ending(chosen.updates, chosen.updates),
+        },
+    }
+
+
+def prolonged(done: int, more: Plan) -> dict[str, dict[str, Any]]:
+    """The keys that change when a run goes on after `done` updates, before which its learning rate was flat."""
+    return {"training": _ending(done + more.updates, more.updates)}
+
+
+def _ending(updates: int, still_to_do: int) -> dict[str, int]:
+    """The decay takes its share of all updates, but of those that are still to be done."""
+    return {"max_updates": updates, "decay": max(min(round(_DECAY * updates), still_to_do - 1), 1)}
+
+
+def round_to(number: float, unit: int) -> int:
+    return round(number / unit) * unit

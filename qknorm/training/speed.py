@@ -1,0 +1,50 @@
+"""How fast this machine is: matrix products, and updates of a model that is about to be trained."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_SECONDS_MEASURED = 4.0
+_UPDATES_AT_LEAST = 3
+
+
+def operations_per_second(threads: int | None = None) -> float:
+    """Of a matrix product in float32, with this many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        a, b = torch.randn(1024, 512), torch.randn(512, 512)
+        return 2 * 1024 * 512 * 512 / min(_timed(lambda: a @ b) for _ in range(30))
+    finally:
+        torch.set_num_threads(before)
+
+
+def seconds_per_update(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batches: Iterator[Any]) -> float:
+    """The mean over some seconds of forward pass, backward pass and Adam, on a copy of the model."""
+    model = copy.deepcopy(model).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=True)
+
+    def update() -> None:
+        optimizer.zero_grad()
+        torch.autograd.backward(loss(model, next(batches)))
+        optimizer.step()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    update()  # the first one also compiles kernels and gets memory
+    seconds: list[float] = []
+    while len(seconds) < _UPDATES_AT_LEAST or sum(seconds) < _SECONDS_MEASURED:
+        seconds.append(_timed(update))
+    return sum(seconds) / len(seconds)
+
+
+def _timed(do: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    do()
+    return time.perf_counter() - began
