@@ -135,52 +135,58 @@ class _Direction:
         self.counts.scatter_add_(0, cells, weights.flatten())
 
     def maximize(self) -> None:
-        counts = self.counts.numpy()
-        totals = np.bincount(self.given, counts) + 1e-9
-        self.table = torch.from_numpy((counts / totals[self.given]).astype(np.float32))
-        self.counts.zero_()
+        """The counts become probabilities, and their memory that of the next counts."""
+        totals = np.bincount(self.given, self.counts.numpy()) + 1e-9
+        self.counts /= torch.from_numpy(totals.astype(np.float32)[self.given])
+        self.table, self.counts = self.counts, self.table.zero_()
 
 
 class _Model:
-    """EM over one language pair."""
+    """EM over one language pair. Its tables have an entry for each pair of pieces that ever occur together."""
 
     def __init__(self, sample: _Sample, pieces: int, advance: Callable[[int], None]) -> None:
         self._pieces, self._advance = pieces, advance
-        self._together = _occurring_together(sample, pieces)
-        self._sources = np.repeat(np.arange(pieces, dtype=np.int32), np.diff(self._together.indptr))
+        together = _occurring_together(sample, pieces)
+        self._starts, self._targets = together.indptr, together.indices
+        self._sources = np.repeat(np.arange(pieces, dtype=np.int32), np.diff(self._starts))
         self._groups = list(self._looked_up(sample))
 
     def learned(self) -> sparse.csr_matrix:
-        forward, backward = self._direction(self._sources, 1), self._direction(self._together.indices, 2)
-        with ThreadPoolExecutor(2) as pool:
+        """M after all rounds. Both directions go through the text side by side, a thread for each."""
+        directions = self._direction(self._sources, 1), self._direction(self._targets, 2)
+        with ThreadPoolExecutor(len(directions)) as pool:
             for _ in range(ROUNDS):
                 for group in self._groups:
-                    list(pool.map(_Direction.expect, (forward, backward), (group, group)))
+                    list(pool.map(_Direction.expect, directions, (group, group)))
                     self._advance(group.cells.numel())
-                list(pool.map(_Direction.maximize, (forward, backward)))
-        return self._agreed(forward.table, backward.table)
+                for direction in directions:
+                    direction.maximize()
+        return self._agreed(*(direction.table for direction in directions))
 
     def _direction(self, given: NDArray[np.int32], axis: int) -> _Direction:
         start = torch.full((len(given),), 1 / self._pieces)
         return _Direction(start, torch.zeros(len(given)), given, axis, _NULL / self._pieces)
 
     def _agreed(self, forward: Tensor, backward: Tensor) -> sparse.csr_matrix:
-        both = (forward * backward).sqrt_().numpy()
-        shape = (self._pieces, self._pieces)
-        table = sparse.csr_matrix((both * (both >= _LEAST), self._together.indices, self._together.indptr), shape)
+        both = (forward * backward).sqrt_()
+        both[both < _LEAST] = 0
+        table = sparse.csr_matrix((both.numpy(), self._targets, self._starts), (self._pieces, self._pieces))
         table.eliminate_zeros()
         return table
 
     def _looked_up(self, sample: _Sample) -> Iterator[_Group]:
-        keys = self._sources * np.int64(self._pieces) + self._together.indices
+        known = self._keys(self._sources, self._targets)
         for rows in _by_shape(sample):
-            height, width = int(sample.heights[rows[0]]), int(sample.widths[rows[0]])
-            one, other = _block(sample.pair.source, rows, height), _block(sample.pair.target, rows, width)
-            wanted = one[:, :, None] * np.int64(self._pieces) + other[:, None, :]
-            unique, places = np.unique(wanted, return_inverse=True)
-            numbers = np.searchsorted(keys, unique).astype(np.int32)
-            yield _Group(torch.from_numpy(numbers[places]), _prior(height, width))
-            self._advance(wanted.size)
+            source = _block(sample.pair.source, rows, int(sample.heights[rows[0]]))
+            target = _block(sample.pair.target, rows, int(sample.widths[rows[0]]))
+            keys, places = np.unique(self._keys(source[:, :, None], target[:, None, :]), return_inverse=True)
+            numbers: NDArray[np.int32] = np.searchsorted(known, keys).astype(np.int32)
+            yield _Group(torch.from_numpy(numbers[places]), _prior(source.shape[1], target.shape[1]))
+            self._advance(places.size)
+
+    def _keys(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int64]:
+        """One number for each pair of pieces, in the order of the tables."""
+        return sources * np.int64(self._pieces) + targets
 
 
 def _occurring_together(sample: _Sample, pieces: int) -> sparse.csr_matrix:
@@ -214,7 +220,8 @@ def _by_shape(sample: _Sample) -> Iterator[Rows]:
 
 def _block(side: Encoded, rows: Rows, length: int) -> NDArray[np.int32]:
     """(sentences, length): the first pieces of each."""
-    return side.numbers[side.offsets[rows][:, None] + np.arange(length)]
+    pieces: NDArray[np.int32] = side.numbers[side.offsets[rows][:, None] + np.arange(length)]
+    return pieces
 
 
 def _prior(height: int, width: int) -> Tensor:

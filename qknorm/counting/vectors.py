@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
@@ -32,9 +33,13 @@ def starting_vectors(
     `translations` is what `count_translations` gave. Pieces that do not occur get random directions.
     """
     sides = [side for pair in distinct(pairs) for side in (pair.source, pair.target)]
-    surprise = _surprise(_neighbours(sides, pieces))
+    surprise, mixing = _surprise(_neighbours(sides, pieces)), _mixing(translations)
     generator = torch.Generator().manual_seed(seed)
-    return _unit_rows(_noisy(_reduced(_mixing(translations), surprise, dim, generator), generator)).numpy()
+    vectors = _reduced(mixing, surprise, dim, generator)
+    vectors += _NOISE * vectors.std() * torch.randn(vectors.shape, generator=generator)
+    unknown = torch.from_numpy(mixing @ surprise.sum(1) == 0).flatten()
+    vectors[unknown] = torch.randn(vectors.shape, generator=generator)[unknown]
+    return F.normalize(vectors).numpy()
 
 
 def _neighbours(sides: Sequence[Encoded], pieces: int) -> sparse.csr_matrix:
@@ -94,15 +99,5 @@ def _reduced(mixing: sparse.csr_matrix, surprise: sparse.csr_matrix, dim: int, g
 
 
 def _orthogonal(columns: NDArray[np.float32]) -> NDArray[np.float32]:
-    return torch.linalg.qr(torch.from_numpy(columns))[0].numpy()
-
-
-def _noisy(vectors: Tensor, generator: torch.Generator) -> Tensor:
-    """A little noise on every vector, and nothing but noise where there was none."""
-    noise = torch.randn(vectors.shape, generator=generator)
-    unknown = vectors.abs().amax(1, keepdim=True) < 1e-6
-    return torch.where(unknown, noise, vectors + _NOISE * vectors.std() * noise)
-
-
-def _unit_rows(vectors: Tensor) -> Tensor:
-    return vectors / vectors.norm(dim=1, keepdim=True)
+    basis: NDArray[np.float32] = torch.linalg.qr(torch.from_numpy(columns))[0].numpy()
+    return basis

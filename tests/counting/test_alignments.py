@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from qknorm.counting import alignments
+from qknorm.counting.alignments import count_translations, distinct
+from qknorm.data.batches import FixedPairs
+from tests.counting.texts import PIECES, Text, dictionary_text, encoded, texts, turned
+
+LEAST = 0.005  # smaller entries are dropped
+Table = NDArray[np.float64]
+
+
+def counted(*pairs: FixedPairs, pieces: int = PIECES) -> Table:
+    return np.asarray(count_translations(pairs, pieces, lambda done, total: None).toarray(), dtype=np.float64)
+
+
+def reference(text: Text) -> Table:
+    """The formulas as they are written, cell by cell."""
+    table: Table = np.sqrt(_probabilities(text) * _probabilities(turned(text)).T)
+    return table
+
+
+def _probabilities(text: Text) -> Table:
+    table = np.full((PIECES, PIECES), 1 / PIECES)
+    for _ in range(5):
+        counts = np.zeros((PIECES, PIECES))
+        for source, target in text:
+            for j, t in enumerate(target):
+                prior = [math.exp(-4 * abs(i / len(source) - j / len(target))) for i in range(len(source))]
+                weights = [table[s, t] * d for s, d in zip(source, prior, strict=True)]
+                for s, weight in zip(source, weights, strict=True):
+                    counts[s, t] += weight / (sum(weights) + 0.5 / PIECES)
+        table = counts / (counts.sum(1, keepdims=True) + 1e-9)
+    return table
+
+
+@given(texts)
+def test_it_is_what_the_formulas_say(text: Text) -> None:
+    expected = reference(text)
+    sure = abs(expected - LEAST) > 1e-5  # what is 0.005 but for rounding may be there or not
+    np.testing.assert_allclose(counted(encoded(text))[sure], np.where(expected < LEAST, 0, expected)[sure], atol=1e-5)
+
+
+@settings(max_examples=50)
+@given(texts)
+def test_turning_the_text_round_transposes_the_table(text: Text) -> None:
+    np.testing.assert_allclose(counted(encoded(turned(text))), counted(encoded(text)).T, atol=1e-6)
+
+
+@settings(max_examples=50)
+@given(texts, st.randoms(use_true_random=False))
+def test_the_order_of_the_sentence_pairs_does_not_matter(text: Text, rng: random.Random) -> None:
+    shuffled = rng.sample(text, len(text))
+    np.testing.assert_allclose(counted(encoded(shuffled)), counted(encoded(text)), atol=1e-5)
+
+
+@settings(max_examples=50)
+@given(texts)
+def test_entries_are_shares_that_add_up_to_at_most_one(text: Text) -> None:
+    """Σ over t of √(P(t|s) P(s|t)) may exceed 1, but Σ of the squares is at most Σ of P(t|s)."""
+    squares = counted(encoded(text)) ** 2
+    assert squares.max() <= 1 + 1e-5
+    assert squares.sum(0).max() <= 1 + 1e-5
+    assert squares.sum(1).max() <= 1 + 1e-5
+
+
+@settings(max_examples=50)
+@given(texts)
+def test_pieces_that_never_meet_have_no_entry(text: Text) -> None:
+    together = {(s, t) for source, target in text for s in source for t in target}
+    assert {(int(s), int(t)) for s, t in np.argwhere(counted(encoded(text)))} <= together
+
+
+@pytest.mark.parametrize("cells", [1, 7, 50])
+def test_how_many_cells_are_weighed_at_once_does_not_matter(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, _ = dictionary_text(10, 60)
+    expected = counted(text, pieces=20)
+    monkeypatch.setattr(alignments, "_CELLS_AT_ONCE", cells)
+    np.testing.assert_allclose(counted(text, pieces=20), expected, atol=1e-6)
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    text, _ = dictionary_text(50, 2000)
+    threads = torch.get_num_threads()
+    tables = []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        tables.append(counted(text, pieces=100))
+    torch.set_num_threads(threads)
+    np.testing.assert_array_equal(*tables)
+
+
+def test_a_dictionary_is_found() -> None:
+    text, dictionary = dictionary_text(300, 3000)
+    table = counted(text, pieces=600)
+    assert (table[:300].argmax(1) == dictionary).mean() >= 0.95
+    assert (table[:, dictionary].argmax(0) == np.arange(300)).mean() >= 0.95
+
+
+def test_part_of_a_text_that_is_too_long_stands_for_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, dictionary = dictionary_text(50, 3000)
+    cells = int((text.source.lengths * text.target.lengths).sum())
+    monkeypatch.setattr(alignments, "_MOST_CELLS", cells // 3)
+    steps: list[tuple[int, int]] = []
+    table = count_translations([text], 100, lambda done, total: steps.append((done, total))).toarray()
+    assert (table[:50].argmax(1) == dictionary).mean() >= 0.95
+    assert steps[-1][1] == pytest.approx(cells / 3 * 6, rel=0.05)
+
+
+def test_progress_ends_where_it_said_it_would() -> None:
+    steps: list[tuple[int, int]] = []
+    count_translations([dictionary_text(10, 20)[0]] * 2, 20, lambda done, total: steps.append((done, total)))
+    assert steps == sorted(steps)
+    assert steps[-1][0] == steps[-1][1]
+    assert len({total for _, total in steps}) == 1
+
+
+def test_of_a_very_long_sentence_the_beginning_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignments, "_LONGEST", 3)
+    np.testing.assert_array_equal(
+        counted(encoded([([1, 2, 3, 4, 5], [6, 7])])), counted(encoded([([1, 2, 3], [6, 7])]))
+    )
+
+
+@pytest.mark.parametrize("text", [[([], [])], [([1], [])], [([], [1, 2]), ([3], [])]])
+def test_where_nothing_meets_nothing_is_known(text: Text) -> None:
+    assert not counted(encoded(text)).any()
+
+
+def test_one_piece_sentences() -> None:
+    table = counted(encoded([([1], [2])] * 3))
+    assert table[1, 2] == pytest.approx(1)
+    assert table.sum() == pytest.approx(1)
+
+
+def both_ways(table: Table) -> Table:
+    return table + table.T
+
+
+@settings(max_examples=30)
+@given(texts)
+def test_a_pair_and_its_reverse_are_known_once(text: Text) -> None:
+    once, twice = counted(encoded(text)), counted(encoded(text), encoded(turned(text)))
+    np.testing.assert_array_equal(twice, once)
+
+
+@settings(max_examples=30)
+@given(texts, texts)
+def test_of_several_pairs_the_surer_one_is_believed(text: Text, other: Text) -> None:
+    expected = np.maximum(both_ways(counted(encoded(text))), both_ways(counted(encoded(other))))
+    np.testing.assert_allclose(both_ways(counted(encoded(text), encoded(other))), expected, atol=1e-5)
+
+
+def test_almost_a_reverse_adds_almost_nothing() -> None:
+    """Such as one whose cleaning dropped another line."""
+    text = [([1, 2], [5, 6]), ([2, 3], [6, 7]), ([1, 3], [5, 7])] * 20
+    once, twice = counted(encoded(text)), counted(encoded(text), encoded(turned(text[:-1])))
+    np.testing.assert_allclose(both_ways(twice), both_ways(once), atol=0.02)
+
+
+def test_distinct_keeps_the_first_of_each() -> None:
+    one, other = [([1], [2, 3])], [([1, 2], [3])]
+    pairs = [encoded(one), encoded(other), encoded(turned(one)), encoded(other)]
+    assert distinct(pairs) == pairs[:2]
+
+
+@pytest.mark.parametrize("pairs", [[], [encoded([([1, 2], [3])])]])
+def test_the_table_is_sparse_and_small_numbers(pairs: Sequence[FixedPairs]) -> None:
+    table = count_translations(pairs, PIECES, lambda done, total: None)
+    assert (table.format, table.dtype, table.shape) == ("csr", np.float32, (PIECES, PIECES))
