@@ -17,7 +17,7 @@ from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
 from qknorm.models.translator import TranslatorModel
-from qknorm.training.checkpoint import Checkpoints, load_model
+from qknorm.training.checkpoint import Checkpoints
 from qknorm.training.run import Run
 
 LINES_AT_ONCE = 1024
@@ -82,10 +82,8 @@ class Translator:
         run = Run.open(Path(folder))
         number = run.pair_number(pair)
         model = run.make_model()
-        checkpoint = Checkpoints(run.folder / "checkpoints").best()
-        if checkpoint is None:
+        if not Checkpoints(run.folder / "checkpoints").load_best(model):
             raise InputError(f"{folder} has no whole checkpoint; go on with: qknorm train {folder} --resume")
-        load_model(checkpoint, model)
         recipe = run.recipe.decoding
         settings = BeamSettings(recipe.beam_size, recipe.length_penalty, recipe.extra_length)
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -108,9 +108,19 @@ class Checkpoints:
         pointed = self._pointed("best")
         if pointed is not None and _is_whole(pointed):
             return pointed
+        if pointed != self._pointed("best"):
+            return self.best()  # a run that is under way has just found a better one
         if pointed is not None:
             warnings.warn(f"{pointed}, the best checkpoint, is damaged; the newest whole one is used", stacklevel=2)
         return self.newest()
+
+    def load_best(self, model: nn.Module) -> bool:
+        """Load the weights of the best checkpoint, also while a run goes on to replace it; says whether there is one."""
+        while (checkpoint := self.best()) is not None:
+            with contextlib.suppress(FileNotFoundError):
+                load_model(checkpoint, model)
+                return True
+        return False
 
     def newest(self) -> Path | None:
         """The newest whole checkpoint; a damaged one is named in a warning and passed over."""

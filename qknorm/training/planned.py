@@ -26,11 +26,13 @@ from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.training import planner, processes
 from qknorm.training.checkpoint import Checkpoints
+from qknorm.training.half import use_half_products
 from qknorm.training.planner import Corpus, Plan
 from qknorm.training.recipe import Recipe, merged, save_recipe
 from qknorm.training.run import Run, make_model
 from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
 from qknorm.training.speed import operations_per_second, seconds_per_update
+from qknorm.training.trainer import Precision
 
 _BATCHES_MEASURED = 64
 
@@ -58,7 +60,11 @@ def planned_recipe(recipe: Recipe, folder: Path, console: Console) -> Recipe:
         translations(prepared, console)  # found again when training begins
     operations = operations_per_second() * processes.count() * (seconds - (time.monotonic() - began))
     start = merged(start, {"model": asdict(planner.shape_for(operations, len(prepared.subwords)))})
-    corpus, speed = _corpus(sets, prepared), _speed(filled(start), sets, prepared)
+    precisions: list[Precision] = ["float32", "bf16"] if processes.device().type == "cpu" else ["float32"]
+    candidates = [filled(merged(start, {"training": {"precision": precision}})) for precision in precisions]
+    speeds = {one.training.precision: _speed(one, sets, prepared) for one in candidates}
+    start = merged(start, {"training": {"precision": min(speeds, key=lambda precision: speeds[precision][0])}})
+    corpus, speed = _corpus(sets, prepared), speeds[filled(start).training.precision]
     left = seconds - (time.monotonic() - began)
     wanted = recipe.training.max_updates
     plan, twice = (planner.plan(corpus, available, *speed, wanted) for available in (left, left + seconds))
@@ -116,6 +122,8 @@ def _longer(source: Encoded, target: Encoded) -> int:
 def _speed(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[float, float]:
     """Seconds of an update, and how many positions it learns, as this machine trains this very model."""
     model = make_model(recipe, parts_of(recipe, sets, prepared), len(prepared.subwords)).to(processes.device())
+    if recipe.training.precision == "bf16" and processes.device().type == "cpu":
+        use_half_products(model)
     pairs, training = [pair.encoded for pair in prepared.pairs], recipe.training
     batches = list(islice(BatchSampler(pairs, training.budget, training.seed), _BATCHES_MEASURED))
 
@@ -132,9 +140,10 @@ def _speed(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[fl
 def _say(recipe: Recipe, plan: Plan, twice: Plan, console: Console) -> None:
     """The plan in a few lines."""
     model = recipe.model
+    shape = f"{model.encoder_layers} + {model.decoder_layers} layers, dim {model.dim}, {recipe.training.precision}"
     lines = [
-        f"The plan: {model.encoder_layers} + {model.decoder_layers} layers, dim {model.dim}; {plan.updates:,} updates, "
-        f"{plan.passes:.1f} passes through the text; about {plan.seconds / 60:.0f} minutes, until {_clock(plan.seconds)}."
+        f"The plan: {shape}; {plan.updates:,} updates, {plan.passes:.1f} passes through the text; about "
+        f"{plan.seconds / 60:.0f} minutes, until {_clock(plan.seconds)}."
     ]
     if plan.is_limited_by_text:
         lines.append("The text is small for the time: more passes would only learn it by heart, so it will end sooner.")

@@ -184,7 +184,7 @@ class TrainingRecipe(Part):
     average: int = Field(1, ge=1)
     """What is tested: 1 the best checkpoint; N > 1 the mean of the last N checkpoints' weights, if it scores better."""
     precision: Precision = "float32"
-    """`bf16` and `fp16` compute in half precision where that is safe; fp16 needs a GPU."""
+    """`bf16` and `fp16` compute in half precision where that is safe (on a CPU: linear layers); fp16 needs a GPU."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
 

@@ -29,6 +29,7 @@ from qknorm.attention.module import parameter_groups
 from qknorm.errors import InputError
 from qknorm.training import processes
 from qknorm.training.checkpoint import Checkpoints, load_model
+from qknorm.training.half import use_half_products
 from qknorm.training.interruption import Interruption
 from qknorm.training.report import Report, Status, summary_writer
 from qknorm.training.schedules import Schedule, ValidationDecay
@@ -41,6 +42,8 @@ _DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float
 _FIRST_LOSS_SCALE = 64.0
 # Processes draw different random numbers: their seeds lie this far apart.
 _SEEDS_APART = 1000
+# The time that is left is judged by about this many updates.
+_UPDATES_REMEMBERED = 200
 
 
 class Batches(Protocol):
@@ -146,6 +149,8 @@ class Trainer:
         self.scaler = torch.amp.GradScaler(
             self.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=limits.precision == "fp16"
         )
+        if limits.precision == "bf16" and self.device.type == "cpu":
+            use_half_products(task.model)
         self.loss: nn.Module = _Loss(task)
         if processes.count() > 1:
             self.loss = DistributedDataParallel(self.loss)
@@ -207,7 +212,8 @@ class Trainer:
 
     def _loss(self, batch: Any) -> tuple[Tensor, int]:
         precision = self.limits.precision
-        with torch.autocast(self.device.type, _DTYPES[precision], enabled=precision != "float32"):
+        is_autocast = precision != "float32" and self.device.type != "cpu"  # a CPU has a way of its own
+        with torch.autocast(self.device.type, _DTYPES[precision], enabled=is_autocast):
             loss: tuple[Tensor, int] = self.loss(batch)
         return loss
 
@@ -363,12 +369,13 @@ class _Loss(nn.Module):
 
 
 class _Clock:
-    """Speed since the last validation, and over the whole of this session."""
+    """Speed since the last validation, and of the last updates: a machine may become slower in the middle of a run."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress, self._first_step = progress, progress.step
-        self._session_began = time.monotonic()
+        self._progress = progress
+        self._session_began = self._last_tick = time.monotonic()
         self._seconds_before = progress.seconds
+        self._updates, self._seconds_per_update = 0, 0.0
         self.restart()
 
     def restart(self) -> None:
@@ -376,13 +383,19 @@ class _Clock:
         self._began, self._tokens = time.monotonic(), 0
 
     def tick(self, tokens: int) -> None:
-        """Some more tokens were learned."""
+        """Some more tokens were learned in one update; a validation counts with the update after it."""
+        now = time.monotonic()
+        if tokens:
+            self._updates += 1
+            weight = 1 / min(self._updates, _UPDATES_REMEMBERED)
+            self._seconds_per_update += weight * (now - self._last_tick - self._seconds_per_update)
+            self._last_tick = now
         self._tokens += tokens
-        self._progress.seconds = self._seconds_before + time.monotonic() - self._session_began
+        self._progress.seconds = self._seconds_before + now - self._session_began
 
     def tokens_per_second(self) -> float:
         return self._tokens / max(time.monotonic() - self._began, 1e-9)
 
     def seconds_per_update(self) -> float:
-        session = self._progress.seconds - self._seconds_before
-        return session / max(self._progress.step - self._first_step, 1)
+        """Of the last updates, validations among them included."""
+        return self._seconds_per_update

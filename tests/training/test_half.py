@@ -1,0 +1,49 @@
+"""Products in bfloat16: what float64 gives, but for rounding; all else untouched."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from qknorm.training.half import HalfLinear, use_half_products
+
+# bfloat16 has eight bits: each factor is rounded by 2^-9 at most, and so is the product.
+TOLERANCE = {"rtol": 0.02, "atol": 0.02}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_values_and_gradients_are_those_of_a_linear_layer(bias: bool) -> None:
+    plain = nn.Linear(32, 24, bias=bias).double()
+    half = HalfLinear(32, 24, bias=bias)
+    half.load_state_dict(plain.state_dict())
+    x = torch.randn(3, 5, 32, dtype=torch.float64, requires_grad=True)
+    rounded = x.detach().float().requires_grad_()
+    expected, out = plain(x), half(rounded)
+    assert out.dtype == torch.float32
+    torch.testing.assert_close(out.double(), expected, **TOLERANCE)
+    expected.square().mean().backward()
+    out.square().mean().backward()
+    assert x.grad is not None
+    assert rounded.grad is not None
+    torch.testing.assert_close(rounded.grad.double(), x.grad, **TOLERANCE)
+    for ours, theirs in zip(half.parameters(), plain.parameters(), strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        torch.testing.assert_close(ours.grad.double(), theirs.grad, **TOLERANCE)
+
+
+def test_it_really_rounds() -> None:
+    """1 + 2^-10 is 1 in bfloat16, so a product with it loses what a float32 product keeps."""
+    half = HalfLinear(1, 1, bias=False)
+    nn.init.ones_(half.weight)
+    assert half(torch.tensor([[1 + 2**-10]])).item() == 1.0
+
+
+def test_a_model_keeps_its_weights_and_names() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    use_half_products(model)
+    assert [type(module) for module in model] == [HalfLinear, nn.LayerNorm, HalfLinear]
+    assert before.keys() == model.state_dict().keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
