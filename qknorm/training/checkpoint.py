@@ -115,7 +115,7 @@ class Checkpoints:
         return self.newest()
 
     def load_best(self, model: nn.Module) -> bool:
-        """Load the weights of the best checkpoint, also while a run goes on to replace it; says whether there is one."""
+        """Load the best weights, also while a run is about to replace them; says whether there are any."""
         while (checkpoint := self.best()) is not None:
             with contextlib.suppress(FileNotFoundError):
                 load_model(checkpoint, model)

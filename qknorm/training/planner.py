@@ -54,10 +54,10 @@ SHAPES = (
 _POSITIONS_PER_WEIGHT = 0.6
 # Of the speed of a large matrix product, what a training run reaches before its own speed has been measured.
 _EFFICIENCY = 0.6
-_MOST_PASSES = 150  # more only learn the text by heart
+MOST_PASSES = 150  # more only learn the text by heart
 # Per position, in units of what an update takes for it: greedy translation and loss of dev; beam search of test.
 _VALIDATION_COST, _TEST_COST = 0.8, 1.2
-_FEWEST_UPDATES = 20
+FEWEST_UPDATES = 20
 _WARMUP, _DECAY = 0.05, 0.5  # shares of the updates
 _DROPOUT_INSIDE_ABOVE = 0.2
 
@@ -123,8 +123,8 @@ def plan(
     beside = (validations * _VALIDATION_COST * corpus.dev + _TEST_COST * corpus.test) * per_position
     beside = min(beside, seconds / 2)
     affordable = max(seconds - beside, 0.0) / seconds_per_update
-    useful = _MOST_PASSES * corpus.positions / positions_per_update
-    updates = updates or max(int(min(affordable, useful)), _FEWEST_UPDATES)
+    useful = MOST_PASSES * corpus.positions / positions_per_update
+    updates = updates or max(int(min(affordable, useful)), FEWEST_UPDATES)
     passes = updates * positions_per_update / corpus.positions
     return Plan(
         updates, passes, updates * seconds_per_update + beside, useful < affordable, dropout_for(passes), validations

@@ -1,0 +1,115 @@
+"""Two files and some minutes: the plan, what the run folder says of it, and a run that goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.training import planner, speed
+from tests.journeys.conftest import Command
+
+TINY = ("dim=16", "feed_forward=32", "encoder_layers=1", "decoder_layers=1", "heads=2", "beam_size=1", "extra_length=5")
+
+
+@pytest.fixture(autouse=True)
+def _measures_briefly(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of 600 phrases that is read at most twice."""
+    monkeypatch.setattr(speed, "_SECONDS_MEASURED", 0.05)
+    monkeypatch.setattr(planner, "MOST_PASSES", 2)
+
+
+def recipe_of(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((folder / "recipe.yaml").read_text())
+    return content
+
+
+def steps(folder: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in read_lines(folder / "metrics.jsonl")]
+
+
+def test_two_files_become_a_translator_by_a_plan_in_plain_numbers(command: Command, workplace: Path) -> None:
+    done = command("train", "--src", "train.en", "--tgt", "train.gl", "--minutes", "1", *TINY)
+    assert done.code == 0, done.errors
+    assert re.search(r"The plan: 1 \+ 1 layers, dim 16, .*passes through the text; about \d+ minutes, until", done.out)
+    assert "The text is small for the time" in done.out
+    run = workplace / "runs" / "train"
+    recipe = recipe_of(run)
+    assert recipe["minutes"] is None
+    assert recipe["data"]["languages"] == ["en", "gl"]
+    assert recipe["data"]["merges"] == planner.merges_for(0)
+    assert recipe["model"]["embedding_init"] == "counted"
+    assert steps(run)[-1] == recipe["training"]["max_updates"]
+    assert (run / "test" / "scores.json").exists()
+
+
+def test_the_same_recipe_gives_the_same_run_without_its_minutes(command: Command, workplace: Path) -> None:
+    """What the plan wrote down is all there is to it."""
+    assert command("train", "--src", "train.en", "--tgt", "train.gl", "--minutes", "1", *TINY).code == 0
+    run, again = workplace / "runs" / "train", workplace / "runs" / "again"
+    (workplace / "written.yaml").write_text((run / "recipe.yaml").read_text().replace("name: train", "name: again"))
+    assert command("train", "written.yaml").code == 0
+    last = (run / "checkpoints" / "last").read_text().strip()
+    ours, theirs = (load_file(folder / "checkpoints" / last / "model.safetensors") for folder in (run, again))
+    assert all(ours[name].equal(theirs[name]) for name in ours)
+
+
+def test_what_a_recipe_says_itself_is_not_planned(command: Command, workplace: Path) -> None:
+    (workplace / "recipe.yaml").write_text((workplace / "recipe.yaml").read_text() + "minutes: 1\n")
+    done = command("train", "recipe.yaml", "max_updates=24")
+    assert done.code == 0, done.errors
+    training = recipe_of(workplace / "runs" / "small")["training"]
+    assert {key: training[key] for key in ("schedule", "budget", "max_updates", "validate_every", "decay")} == {
+        "schedule": "cosine", "budget": 256, "max_updates": 24, "validate_every": 8, "decay": None,
+    }  # fmt: skip
+    assert training["average"] == planner.START["training"]["average"]
+    assert command("train", "recipe.yaml", "max_updates=24", "--resume").code == 0
+    changed = command("train", "recipe.yaml", "max_updates=24", "budget=300", "--resume")
+    assert changed.code == 2
+    assert "was begun with training.budget=256, not 300" in changed.errors
+
+
+def test_a_run_that_has_ended_goes_on(command: Command, workplace: Path) -> None:
+    assert command("train", "--src", "train.en", "--tgt", "train.gl", "--minutes", "1", *TINY).code == 0
+    run = workplace / "runs" / "train"
+    before, first = recipe_of(run)["training"], steps(run)
+    done = command("train", "runs/train", "--minutes", "1")
+    assert done.code == 0, done.errors
+    after = recipe_of(run)["training"]
+    begun = before["max_updates"] - before["decay"]
+    assert f"after the {begun:,} before the learning rate fell" in done.out
+    assert f"going on after update {begun}" in done.out
+    assert after["max_updates"] > before["max_updates"]
+    assert steps(run)[-1] == after["max_updates"]
+    assert [step for step in steps(run) if step <= begun] == [step for step in first if step <= begun]
+    assert {**before, "max_updates": 0, "decay": 0} == {**after, "max_updates": 0, "decay": 0}
+
+
+def test_a_run_without_a_stable_phase_cannot_be_prolonged(command: Command, workplace: Path) -> None:
+    assert command("train", "recipe.yaml", "max_updates=8").code == 0
+    done = command("train", "runs/small", "--minutes", "1")
+    assert done.code == 2
+    assert "cannot be prolonged" in done.errors
+    assert (workplace / "runs" / "small" / "checkpoints" / "step-000008").exists()
+
+
+@pytest.mark.parametrize("minutes", ["0", "-3", "nan"])
+def test_no_time_is_an_error(minutes: str, command: Command, workplace: Path) -> None:
+    done = command("train", "--src", "train.en", "--tgt", "train.gl", f"--minutes={minutes}")
+    assert done.code == 2
+    assert "--minutes must be more than 0" in done.errors
+    assert not (workplace / "runs").exists()
+
+
+def test_tokenised_text_is_recognised(command: Command, workplace: Path) -> None:
+    for language in ("en", "gl"):
+        lines = [re.sub(r"([.,!?])", r" \1", line) for line in read_lines(workplace / f"train.{language}")]
+        write_lines(workplace / f"tokens.{language}", lines)
+    assert command("train", "--src", "tokens.en", "--tgt", "tokens.gl", "--minutes", "1", *TINY).code == 0
+    assert recipe_of(workplace / "runs" / "tokens")["data"]["scheme"] == "words"

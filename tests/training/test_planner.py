@@ -1,0 +1,93 @@
+"""The plan is a pure function: every sentence it says about minutes, passes and sizes is checked here with numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qknorm.training import planner
+from qknorm.training.planner import SHAPES, Corpus
+from qknorm.training.recipe import Recipe, merged
+
+TALKS = Corpus(positions=350_000, dev=20_000, test=30_000)
+SPEED = (0.2, 900.0)  # seconds and positions of an update
+
+sizes = st.integers(1_000, 10_000_000)
+speeds = st.tuples(st.floats(0.001, 30), st.floats(16, 4096))
+
+
+@given(sizes, st.floats(30, 100_000), speeds)
+def test_a_plan_ends_in_time(positions: int, seconds: float, speed: tuple[float, float]) -> None:
+    """But for a machine on which not even the fewest updates fit."""
+    plan = planner.plan(Corpus(positions, positions // 20, positions // 20), seconds, *speed)
+    if plan.updates > planner.FEWEST_UPDATES:
+        assert plan.seconds <= seconds * 1.0001
+    assert plan.passes == pytest.approx(plan.updates * speed[1] / positions)
+
+
+@given(sizes, st.floats(30, 100_000), speeds)
+def test_more_time_never_gives_fewer_passes_or_less_dropout(
+    positions: int, seconds: float, speed: tuple[float, float]
+) -> None:
+    corpus = Corpus(positions, positions // 20, positions // 20)
+    short, long = (planner.plan(corpus, time, *speed) for time in (seconds, 2 * seconds))
+    assert short.updates <= long.updates
+    assert short.dropout <= long.dropout
+
+
+def test_talks_of_eleven_thousand_pairs_are_read_often_enough() -> None:
+    """The plan this replaces gave them four passes, whatever the time."""
+    ten, sixty = (planner.plan(TALKS, 60 * minutes, *SPEED) for minutes in (10, 60))
+    assert 5 < ten.passes < 8
+    assert 35 < sixty.passes < 47
+    assert not sixty.is_limited_by_text
+
+
+def test_a_small_text_is_not_read_for_ever() -> None:
+    plan = planner.plan(Corpus(16_000, 1_600, 1_600), 3600, *SPEED)
+    assert plan.is_limited_by_text
+    assert plan.seconds < 3600 / 2
+    assert plan.passes == pytest.approx(planner.MOST_PASSES, rel=0.1)
+
+
+def test_somebody_who_decides_on_the_updates_gets_them() -> None:
+    assert planner.plan(TALKS, 600, *SPEED, updates=123).updates == 123
+
+
+@given(st.floats(1e6, 1e18), st.integers(100, 32_000))
+def test_more_operations_never_give_a_smaller_model(operations: float, vocabulary: int) -> None:
+    few, many = (planner.shape_for(share * operations, vocabulary) for share in (1, 3))
+    assert few in SHAPES
+    assert few.weights <= many.weights
+
+
+def test_ten_minutes_and_ten_hours_of_two_cores_want_different_models() -> None:
+    assert planner.shape_for(10 * 60 * 2e11, 3000).dim == 256
+    assert planner.shape_for(10 * 3600 * 2e11, 3000).dim > 256
+
+
+@pytest.mark.parametrize(("words", "merges"), [(1_000, 500), (430_000, 3_000), (6_000_000, 8_000)])
+def test_merges_grow_with_the_text(words: int, merges: int) -> None:
+    assert planner.merges_for(words) == merges
+
+
+@given(st.integers(planner.FEWEST_UPDATES, 10**6))
+def test_every_plan_is_a_recipe(updates: int) -> None:
+    plan = planner.plan(TALKS, 600, *SPEED, updates=updates)
+    recipe = _recipe(planner.START, planner.settings(plan))
+    training = recipe.training
+    assert training.max_updates == updates
+    assert training.decay is not None
+    assert 0 < training.warmup <= updates - training.decay
+    assert training.validate_every * plan.validations <= updates
+    longer = _recipe(planner.START, planner.settings(plan), planner.prolonged(updates - training.decay, plan))
+    assert longer.training.max_updates == 2 * updates - training.decay
+    assert longer.training.decay is not None
+    assert longer.training.max_updates - longer.training.decay >= updates - training.decay
+
+
+def _recipe(*contents: dict[str, Any]) -> Recipe:
+    return Recipe.model_validate(merged({"data": {"corpus": "multi30k-en-de"}}, *contents))
