@@ -291,6 +291,11 @@ class BatchSampler:
         return self._passes[0] + (self._positions[0] == len(self._plans[0]))
 
     @property
+    def drawn(self) -> int:
+        """How many batches all ranks have had."""
+        return self._drawn
+
+    @property
     def batches_in_pass(self) -> int:
         """Of the first pair, over all ranks."""
         return len(self._plans[0])

@@ -5,7 +5,7 @@ Tensors are (batch, length, dim); piece numbers are (batch, length).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -19,6 +19,9 @@ from qknorm.data.subwords import PAD
 from qknorm.models.layers import Embedding, FeedForward, NormKind, Placement, Residual, make_norm, sinusoids
 from qknorm.native import decoding
 from qknorm.native.training import dropout, linear_cross_entropy
+
+TAUGHT_HEAD = 0
+"""Of the last layer's attention to the source: the head that may be taught where words are translated from."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,13 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.dim, config.feed_forward, config.relu_dropout)
         self.feed_forward_residual = config.make_residual()
 
-    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, memory: Tensor, memory_mask: Tensor, watch: Callable[[Tensor], None] | None = None
+    ) -> Tensor:
+        """`watch` is shown the weights of the attention to the source, (batch, heads, target, source)."""
         x = self.attention_residual(x, lambda x: self.attention(x, is_causal=True))
+        if watch is not None:
+            watch(self.source_attention.weights(self.source_attention_residual.input(x), memory, attn_mask=memory_mask))
         x = self.source_attention_residual(x, lambda x: self.source_attention(x, memory, attn_mask=memory_mask))
         out: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return out
@@ -183,13 +191,20 @@ class TranslatorModel(nn.Module):
         """The numbers of the pieces that a pair's target may have. Only they have logits at all."""
         return self.get_buffer(f"said_{pair}")
 
-    def forward(self, batch: Batch) -> Tensor:
-        """The mean loss over the target pieces, EOS included, with label smoothing over what may be said."""
+    def forward(self, batch: Batch, watch: Callable[[Tensor], None] | None = None) -> Tensor:
+        """The mean loss over the target pieces, EOS included, with label smoothing over what may be said.
+
+        `watch` is shown where the taught head looks: (batch, target, source), one head of the last layer.
+        """
         vectors = self.embedding.vectors()
         memory = self.encode(batch.source, batch.source_mask, batch.pair, vectors)
         x = self._input(batch.target_in, self.pairs[batch.pair][1], vectors)
-        for layer in self.decoder:
+        *layers, last = self.decoder
+        for layer in layers:
             x = layer(x, memory, batch.source_mask)
+        x = last(
+            x, memory, batch.source_mask, None if watch is None else lambda weights: watch(weights[:, TAUGHT_HEAD])
+        )
         real = batch.target_out != PAD
         wanted = self.get_buffer(f"places_{batch.pair}")[batch.target_out[real]]
         smoothing = self.config.label_smoothing if self.training else 0.0

@@ -58,7 +58,7 @@ MOST_PASSES = 150  # more only learn the text by heart
 # Per position, in units of what an update takes for it: greedy translation and loss of dev; beam search of test.
 _VALIDATION_COST, _TEST_COST = 0.8, 1.2
 FEWEST_UPDATES = 20
-_WARMUP, _DECAY = 0.05, 0.5  # shares of the updates
+_WARMUP, _TAUGHT, _DECAY = 0.05, 0.6, 0.5  # shares of the updates
 _DROPOUT_INSIDE_ABOVE = 0.2
 
 START: dict[str, dict[str, Any]] = {
@@ -146,6 +146,7 @@ def settings(chosen: Plan) -> dict[str, dict[str, Any]]:
         },
         "training": {
             "warmup": max(round(_WARMUP * chosen.updates), 1),
+            "taught": round(_TAUGHT * chosen.updates),
             "validate_every": max(chosen.updates // chosen.validations, 1),
             **_ending(chosen.updates, chosen.updates),
         },

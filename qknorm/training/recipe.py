@@ -163,6 +163,9 @@ class TrainingRecipe(Part):
     """Updates until the peak."""
     decay: int | None = Field(None, ge=1)
     """With `trapezoid`: the last this many of max_updates, in which the learning rate falls to zero."""
+    taught: int = Field(0, ge=0)
+    """In the first this many updates one head of attention to the source is taught where a count of the text finds the
+    translations of words, with a weight that falls from 1 to 0."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """Spread over the pieces of the target language."""
     word_dropout: float = Field(0.1, ge=0, lt=1)

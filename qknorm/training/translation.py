@@ -13,7 +13,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from qknorm.counting.kept import counted
+from qknorm.counting.guide import Guide
+from qknorm.counting.kept import counted, translations
 from qknorm.data.batches import Batch, BatchSampler, DropoutPairs, PairData
 from qknorm.data.prepared import Prepared
 from qknorm.data.subwords import PAD
@@ -51,11 +52,24 @@ class TranslationTask:
             ]
         self.batches = BatchSampler(data, training.budget, training.seed, processes.rank(), processes.count())
         settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
+        self.guide = Guide(translations(prepared, console)).to(model.languages.device) if training.taught else None
         self.translators = [Translator(model, prepared.subwords, settings, pair=pair) for pair in range(len(sets))]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
-        dropped = batch.to(self.model.languages.device).with_word_dropout(self.recipe.training.word_dropout)
-        return self.model(dropped), batch.target_tokens
+        batch = batch.to(self.model.languages.device)
+        dropped = batch.with_word_dropout(self.recipe.training.word_dropout)
+        weight = self._weight_of_guide()
+        if self.guide is None or weight <= 0:
+            return self.model(dropped), batch.target_tokens
+        shown: list[Tensor] = []
+        loss: Tensor = self.model(dropped, shown.append)
+        return loss + weight * self.guide.loss(shown[0], batch), batch.target_tokens
+
+    def _weight_of_guide(self) -> float:
+        """It falls from 1 to 0 over the first updates."""
+        training = self.recipe.training
+        updates = self.batches.drawn / (training.accumulate * processes.count())
+        return 1 - updates / training.taught if training.taught else 0.0
 
     def validate(self) -> dict[str, float]:
         """The mean of the pairs' scores; with several, each pair's too."""
