@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -27,6 +28,8 @@ from qknorm.training.recipe import Recipe, checked, merged
 
 CORPUS, WITHOUT_NETWORK = "tatoeba-en-es:20k", "phrasebook-en-gl:20k"
 MINUTES = 6.0
+SETTINGS: dict[str, dict[str, Any]] = {}
+"""Of both systems, beyond what is planned."""
 EXAMPLES = 5
 _SYSTEMS = (BASELINE, FULL)
 
@@ -64,7 +67,7 @@ def recipe(corpus: corpora.CorpusFolder, system: str) -> Recipe:
     """What somebody's own files would be trained with in so many minutes, for one of the two systems."""
     content = {"name": system, "minutes": MINUTES, "data": {"corpus": corpus.info.name}}
     changes = next(one.changes for one in _SYSTEMS if one.name == system)
-    return checked(Recipe, merged(content, changes), "quickstart")
+    return checked(Recipe, merged(content, SETTINGS, changes), "quickstart")
 
 
 def _corpus(console: Console) -> corpora.CorpusFolder:

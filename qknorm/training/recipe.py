@@ -195,10 +195,8 @@ class TrainingRecipe(Part):
     def _decay_fits(self) -> Self:
         if (self.schedule == "trapezoid") != (self.decay is not None):
             raise ValueError("training.schedule=trapezoid and training.decay belong together")
-        if self.decay is not None and (self.max_updates is None or self.decay >= self.max_updates):
-            raise ValueError(
-                f"training.decay ({self.decay}) must be less than training.max_updates ({self.max_updates})"
-            )
+        if self.decay is not None and (self.max_updates is None or self.decay > self.max_updates):
+            raise ValueError(f"training.decay ({self.decay}) must not exceed max_updates ({self.max_updates})")
         return self
 
 

@@ -12,16 +12,15 @@ import yaml
 from safetensors.torch import load_file
 
 from qknorm.data.textfiles import read_lines, write_lines
-from qknorm.training import planner, speed
+from qknorm.training import planner
 from tests.journeys.conftest import Command
 
 TINY = ("dim=16", "feed_forward=32", "encoder_layers=1", "decoder_layers=1", "heads=2", "beam_size=1", "extra_length=5")
 
 
 @pytest.fixture(autouse=True)
-def _measures_briefly(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of 600 phrases that is read at most twice."""
-    monkeypatch.setattr(speed, "_SECONDS_MEASURED", 0.05)
+def _ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that is read at most twice."""
     monkeypatch.setattr(planner, "MOST_PASSES", 2)
 
 

@@ -11,7 +11,6 @@ import pytest
 from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments import quickstart
-from qknorm.training.recipe import settings_for
 from tests.journeys.conftest import Command
 
 TINY = {"dim": 16, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1, "heads": 2}
@@ -25,15 +24,9 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
             raise InputError("the package index cannot be reached")
         return found(name, **options)
 
-    def tiny(lines: int) -> dict[str, Any]:
-        content = settings_for(lines)
-        content["model"] |= TINY
-        content["training"] |= {"max_updates": 30, "validate_every": 15, "budget": 512, "warmup": 5}
-        return content
-
     monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(corpora, "get", unreachable)
-    monkeypatch.setattr(quickstart, "settings_for", tiny)
+    monkeypatch.setattr(quickstart, "SETTINGS", {"model": TINY, "training": {"max_updates": 30, "budget": 512, "validate_every": 30}})
     monkeypatch.setattr(quickstart, "WITHOUT_NETWORK", "phrasebook-en-gl:500")
     done = command("quickstart")
     assert done.code == 0, done.errors
