@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from qknorm.counting import alignments
 from qknorm.counting.alignments import count_translations, distinct
 from qknorm.data.batches import FixedPairs
-from tests.counting.texts import PIECES, Text, dictionary_text, encoded, texts, turned
+from tests.counting.texts import PIECES, Text, dictionary_text, encoded, texts, turned, unseen
 
 LEAST = 0.005  # smaller entries are dropped
 Table = NDArray[np.float64]
 
 
 def counted(*pairs: FixedPairs, pieces: int = PIECES) -> Table:
-    return np.asarray(count_translations(pairs, pieces, lambda done, total: None).toarray(), dtype=np.float64)
+    return np.asarray(count_translations(pairs, pieces, unseen).toarray(), dtype=np.float64)
 
 
 def reference(text: Text) -> Table:
@@ -176,5 +176,5 @@ def test_distinct_keeps_the_first_of_each() -> None:
 
 @pytest.mark.parametrize("pairs", [[], [encoded([([1, 2], [3])])]])
 def test_the_table_is_sparse_and_small_numbers(pairs: Sequence[FixedPairs]) -> None:
-    table = count_translations(pairs, PIECES, lambda done, total: None)
+    table = count_translations(pairs, PIECES, unseen)
     assert (table.format, table.dtype, table.shape) == ("csr", np.float32, (PIECES, PIECES))
