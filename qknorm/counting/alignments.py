@@ -147,8 +147,8 @@ class _Model:
     def __init__(self, sample: _Sample, pieces: int, advance: Callable[[int], None]) -> None:
         self._pieces, self._advance = pieces, advance
         together = _occurring_together(sample, pieces)
-        self._starts, self._targets = together.indptr, together.indices
-        self._sources = np.repeat(np.arange(pieces, dtype=np.int32), np.diff(self._starts))
+        self._sources = np.repeat(np.arange(pieces, dtype=np.int32), np.diff(together.indptr))
+        self._targets = together.indices
         self._groups = list(self._looked_up(sample))
 
     def learned(self) -> sparse.csr_matrix:
@@ -168,11 +168,10 @@ class _Model:
         return _Direction(start, torch.zeros(len(given)), given, axis, _NULL / self._pieces)
 
     def _agreed(self, forward: Tensor, backward: Tensor) -> sparse.csr_matrix:
-        both = (forward * backward).sqrt_()
-        both[both < _LEAST] = 0
-        table = sparse.csr_matrix((both.numpy(), self._targets, self._starts), (self._pieces, self._pieces))
-        table.eliminate_zeros()
-        return table
+        both = (forward * backward).sqrt_().numpy()
+        kept = both >= _LEAST
+        places = self._sources[kept], self._targets[kept]
+        return sparse.csr_matrix((both[kept], places), (self._pieces, self._pieces))
 
     def _looked_up(self, sample: _Sample) -> Iterator[_Group]:
         known = self._keys(self._sources, self._targets)

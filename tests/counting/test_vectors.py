@@ -8,7 +8,7 @@ from scipy import sparse
 
 from qknorm.counting import vectors
 from qknorm.counting.alignments import count_translations
-from qknorm.counting.vectors import starting_vectors
+from qknorm.counting.vectors import fill_in_parts, starting_vectors
 from qknorm.data.batches import FixedPairs
 from tests.counting.texts import PIECES, Text, dictionary_text, encoded, texts, unseen
 
@@ -125,3 +125,11 @@ def test_languages_are_neighbours_of_themselves_alone() -> None:
     made = starting_vectors([text], sparse.csr_matrix((PIECES, PIECES), dtype=np.float32), PIECES, PIECES, 0)
     assert abs(made[2] @ made[3]) < 0.2
     assert abs(made[1] @ made[3]) < 0.2
+
+
+def test_parts_of_words_start_between_the_words() -> None:
+    spellings = ["<s>", "throu", "through</w>", "throughout</w>", "other</w>"]
+    made = np.eye(5, dtype=np.float32)
+    fill_in_parts(made, spellings, [encoded([([2, 3], [4])])])
+    np.testing.assert_allclose(made[1], np.array([0, 0, 1, 1, 0]) / np.sqrt(2), atol=1e-6)
+    np.testing.assert_array_equal(made[[0, 2, 3, 4]], np.eye(5)[[0, 2, 3, 4]])
