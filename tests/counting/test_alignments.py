@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from qknorm.counting import alignments
 from qknorm.counting.alignments import count_translations, distinct
 from qknorm.data.batches import FixedPairs
-from tests.counting.texts import PIECES, Text, dictionary_text, encoded, texts, turned, unseen
+from tests.counting.texts import PIECES, Sentence, Text, dictionary_text, encoded, texts, turned, unseen
 
 LEAST = 0.005  # smaller entries are dropped
 Table = NDArray[np.float64]
@@ -26,22 +26,26 @@ def counted(*pairs: FixedPairs, pieces: int = PIECES) -> Table:
 
 def reference(text: Text) -> Table:
     """The formulas as they are written, cell by cell."""
-    table: Table = np.sqrt(_probabilities(text) * _probabilities(turned(text)).T)
-    return table
-
-
-def _probabilities(text: Text) -> Table:
-    table = np.full((PIECES, PIECES), 1 / PIECES)
+    to_target = to_source = np.full((PIECES, PIECES), 1 / PIECES)
     for _ in range(5):
         counts = np.zeros((PIECES, PIECES))
         for source, target in text:
-            for j, t in enumerate(target):
-                prior = [math.exp(-4 * abs(i / len(source) - j / len(target))) for i in range(len(source))]
-                weights = [table[s, t] * d for s, d in zip(source, prior, strict=True)]
-                for s, weight in zip(source, weights, strict=True):
-                    counts[s, t] += weight / (sum(weights) + 0.5 / PIECES)
-        table = counts / (counts.sum(1, keepdims=True) + 1e-9)
+            agreed = _links(source, target, to_target) * _links(target, source, to_source.T).T
+            np.add.at(counts, np.ix_(source, target), agreed)
+        to_target = counts / (counts.sum(1, keepdims=True) + 1e-9)
+        to_source = counts / (counts.sum(0) + 1e-9)
+    table: Table = np.sqrt(to_target * to_source)
     return table
+
+
+def _links(source: Sentence, target: Sentence, table: Table) -> Table:
+    """P(i ~ j | t_j)"""
+    links = np.zeros((len(source), len(target)))
+    for i, s in enumerate(source):
+        for j, t in enumerate(target):
+            links[i, j] = table[s, t] * math.exp(-4 * abs(i / len(source) - j / len(target)))
+    chances: Table = links / (links.sum(0) + 0.5 / PIECES)
+    return chances
 
 
 @given(texts)

@@ -20,7 +20,7 @@ texts: st.SearchStrategy[Text] = st.lists(st.tuples(_sentences, _sentences), min
 
 def unseen(done: int, total: int) -> None:
     """Progress that nobody watches."""
-    assert 0 < done <= total
+    assert 0 <= done <= total
 
 
 def encoded(text: Sequence[tuple[Sentence, Sentence]]) -> FixedPairs:
