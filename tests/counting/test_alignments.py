@@ -101,7 +101,7 @@ def test_threads_do_not_change_a_bit() -> None:
         torch.set_num_threads(number)
         tables.append(counted(text, pieces=100))
     torch.set_num_threads(threads)
-    np.testing.assert_array_equal(*tables)
+    np.testing.assert_array_equal(tables[0], tables[1])
 
 
 def test_a_dictionary_is_found() -> None:

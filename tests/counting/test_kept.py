@@ -45,9 +45,9 @@ def test_the_second_time_nothing_is_counted(prepared: Prepared, monkeypatch: pyt
 
 
 def damage(path: Path, how: str) -> None:
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes({"cut short": content[:-9], "a bit": content, "empty": b"", "not ours": b"{}" * 50}[how])
+    content = path.read_bytes()
+    other_bit = content[:-1] + bytes([content[-1] ^ 1])
+    path.write_bytes({"cut short": content[:-9], "a bit": other_bit, "empty": b"", "not ours": b"{}" * 50}[how])
 
 
 @pytest.mark.parametrize("how", ["cut short", "a bit", "empty", "not ours"])

@@ -43,7 +43,8 @@ def _surprise(counts: Table) -> Table:
     surprise = np.zeros((PIECES, PIECES))
     for a, b in np.argwhere(counts):
         surprise[a, b] = max(np.log(counts[a, b] / totals[a] / chance[b]), 0)
-    return surprise / np.maximum(np.linalg.norm(surprise, axis=1, keepdims=True), 1e-6)
+    rows: Table = surprise / np.maximum(np.linalg.norm(surprise, axis=1, keepdims=True), 1e-6)
+    return rows
 
 
 def inner_products(rows: Table) -> Table:
@@ -55,7 +56,8 @@ def inner_products(rows: Table) -> Table:
 
 def cosines(products: Table) -> Table:
     lengths = np.sqrt(np.maximum(np.diag(products), 0))
-    return products / np.maximum(np.outer(lengths, lengths), 1e-9)
+    result: Table = products / np.maximum(np.outer(lengths, lengths), 1e-9)
+    return result
 
 
 @settings(max_examples=50)
@@ -77,7 +79,8 @@ def test_cosines_are_those_of_the_formulas(text: Text) -> None:
 def test_every_vector_has_length_one_whatever_the_text(text: Text) -> None:
     for dim in (1, 4, 40):
         made = started(encoded(text), dim=dim)
-        assert (made.shape, made.dtype) == ((PIECES, dim), np.float32)
+        assert made.shape == (PIECES, dim)
+        assert made.dtype == np.float32
         np.testing.assert_allclose(np.linalg.norm(made, axis=1), 1, atol=1e-5)
 
 
