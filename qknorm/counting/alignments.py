@@ -1,18 +1,23 @@
 """Which pieces translate which: word alignments over pieces, learned from the sentence pairs alone.
 
-IBM model 1 (Brown et al. 1993) with the diagonal prior of fast_align (Dyer et al. 2013), by EM, in both directions:
+IBM model 1 (Brown et al. 1993) with the diagonal prior of fast_align (Dyer et al. 2013), in both directions, which
+have to agree on each link (Liang, Taskar and Klein 2006). In a round of EM, for place i of n and place j of m:
 
-    P(t | s) ∝ Σ over places (i, j) of s and t of  P(t | s) d(i, j) / (ε + Σ over i' of P(t | s') d(i', j))
-    d(i, j) = exp(-4 |i/n - j/m|)
+    P(i ~ j | t_j) = P(t_j | s_i) d(i, j) / (ε + Σ over i' of P(t_j | s_i') d(i', j))      d(i, j) = exp(-4 |i/n - j/m|)
+    P(i ~ j | s_i) = P(s_i | t_j) d(i, j) / (ε + Σ over j' of P(s_i | t_j') d(i, j'))
+    c(s, t) = Σ over places where s and t stand of P(i ~ j | t_j) P(i ~ j | s_i)
+    P(t | s) = c(s, t) / Σ over t' of c(s, t')      P(s | t) = c(s, t) / Σ over s' of c(s', t)
 
-and the result is M[s, t] = √(P(t | s) P(s | t)): high only where both directions agree.
+and the result is M[s, t] = √(P(t | s) P(s | t)).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +34,10 @@ _LONGEST = 200  # pieces of a sentence; what follows is not counted
 _LEAST = 0.005  # entries of M below this say nothing
 # Above this many cells (places i, j), an evenly spaced part of the sentence pairs stands for all of them.
 _MOST_CELLS = 64_000_000
-_CELLS_AT_ONCE = 2_000_000  # bounds what is looked up, weighed and added in one go
+_CELLS_AT_ONCE = 32_000  # what is looked up, weighed and added in one go: it stays in a core's cache
+_NOTHING = 1e-9  # where a piece has no links
+_THREADS = 2
+_TURNS = 20  # in each round, after which progress is told
 
 Rows = NDArray[np.int64]
 Progress = Callable[[int, int], None]
@@ -52,7 +60,9 @@ def count_translations(pairs: Sequence[FixedPairs], pieces: int, progress: Progr
 
     combined = sparse.csr_matrix((pieces, pieces), dtype=np.float32)
     for sample in samples:
-        combined = _joined(combined, _Model(sample, pieces, advance).learned())
+        links = _Links(sample, pieces)
+        links.learn(sample, advance)
+        combined = _joined(combined, links.table())
     return combined
 
 
@@ -105,88 +115,83 @@ def _sample(pair: FixedPairs, most: int) -> _Sample:
     return _Sample(pair, rows, heights, widths)
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """Sentence pairs of one shape."""
 
+    source: Tensor
+    """(sentences, source length): pieces."""
+    target: Tensor
+    """(sentences, target length): pieces."""
     cells: Tensor
     """(sentences, source length, target length), int32: the number of the pair of pieces in the table."""
-    prior: Tensor
-    """(source length, target length)"""
 
 
-@dataclass
-class _Direction:
-    """The probabilities of one side given the other, as a table over the pairs of pieces that occur."""
+class _Links:
+    """How often pieces are linked in one language pair. An entry for each two that occur together, learned by EM."""
 
-    table: Tensor
-    counts: Tensor
-    given: NDArray[np.int32]
-    """The piece of each pair that the probability is conditioned on."""
-    axis: int
-    """Of a group's cells: where the places of that piece run."""
-    null: float
-
-    def expect(self, group: _Group) -> None:
-        """Add how often each pair of pieces is linked in these sentences, as far as the table knows."""
-        cells = group.cells.flatten().long()
-        weights = self.table.index_select(0, cells).view(group.cells.shape).mul_(group.prior)
-        weights /= weights.sum(self.axis, keepdim=True).add_(self.null)
-        self.counts.scatter_add_(0, cells, weights.flatten())
-
-    def maximize(self) -> None:
-        """The counts become probabilities, and their memory that of the next counts."""
-        totals = np.bincount(self.given, self.counts.numpy()) + 1e-9
-        self.counts /= torch.from_numpy(totals.astype(np.float32)[self.given])
-        self.table, self.counts = self.counts, self.table.zero_()
-
-
-class _Model:
-    """EM over one language pair. Its tables have an entry for each pair of pieces that ever occur together."""
-
-    def __init__(self, sample: _Sample, pieces: int, advance: Callable[[int], None]) -> None:
-        self._pieces, self._advance = pieces, advance
+    def __init__(self, sample: _Sample, pieces: int) -> None:
+        self._pieces, self._null = pieces, _NULL / pieces
         together = _occurring_together(sample, pieces)
-        self._starts, self._targets = together.indptr, together.indices
-        self._sources = np.repeat(np.arange(pieces, dtype=np.int32), np.diff(self._starts))
-        self._groups = list(self._looked_up(sample))
+        self._sources = np.repeat(np.arange(pieces, dtype=np.int32), np.diff(together.indptr))
+        self._targets = together.indices
+        self._keys = self._key(self._sources, self._targets)
+        self._counts = torch.ones(len(self._keys))
+        self._per_source = self._per_target = torch.full((pieces,), 1 / pieces)
 
-    def learned(self) -> sparse.csr_matrix:
-        """M after all rounds. Both directions go through the text side by side, a thread for each."""
-        directions = self._direction(self._sources, 1), self._direction(self._targets, 2)
-        with ThreadPoolExecutor(len(directions)) as pool:
+    def learn(self, sample: _Sample, advance: Callable[[int], None]) -> None:
+        """Five rounds. Each thread has its own groups and its own sums, whichever core it gets."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            groups = []
+            for group in pool.map(partial(self._look_up, sample), _by_shape(sample)):
+                groups.append(group)
+                advance(group.cells.numel())
             for _ in range(ROUNDS):
-                for group in self._groups:
-                    list(pool.map(_Direction.expect, directions, (group, group)))
-                    self._advance(group.cells.numel())
-                for direction in directions:
-                    direction.maximize()
-        return self._agreed(*(direction.table for direction in directions))
+                self._maximize(self._expected(groups, pool, advance))
 
-    def _direction(self, given: NDArray[np.int32], axis: int) -> _Direction:
-        start = torch.full((len(given),), 1 / self._pieces)
-        return _Direction(start, torch.zeros(len(given)), given, axis, _NULL / self._pieces)
+    def table(self) -> sparse.csr_matrix:
+        """M, without what says nothing."""
+        given_source, given_target = self._per_source[self._sources], self._per_target[self._targets]
+        agreed = (self._counts * (given_source * given_target).sqrt_()).numpy()
+        kept = agreed >= _LEAST
+        places = self._sources[kept], self._targets[kept]
+        return sparse.csr_matrix((agreed[kept], places), (self._pieces, self._pieces))
 
-    def _agreed(self, forward: Tensor, backward: Tensor) -> sparse.csr_matrix:
-        both = (forward * backward).sqrt_()
-        both[both < _LEAST] = 0
-        table = sparse.csr_matrix((both.numpy(), self._targets, self._starts), (self._pieces, self._pieces))
-        table.eliminate_zeros()
-        return table
-
-    def _looked_up(self, sample: _Sample) -> Iterator[_Group]:
-        known = self._keys(self._sources, self._targets)
-        for rows in _by_shape(sample):
-            source = _block(sample.pair.source, rows, int(sample.heights[rows[0]]))
-            target = _block(sample.pair.target, rows, int(sample.widths[rows[0]]))
-            keys, places = np.unique(self._keys(source[:, :, None], target[:, None, :]), return_inverse=True)
-            numbers: NDArray[np.int32] = np.searchsorted(known, keys).astype(np.int32)
-            yield _Group(torch.from_numpy(numbers[places]), _prior(source.shape[1], target.shape[1]))
-            self._advance(places.size)
-
-    def _keys(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int64]:
-        """One number for each pair of pieces, in the order of the tables."""
+    def _key(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int64]:
+        """One number for each pair of pieces, rising in the order of the entries."""
         return sources * np.int64(self._pieces) + targets
+
+    def _look_up(self, sample: _Sample, rows: Rows) -> _Group:
+        source = _block(sample.pair.source, rows, int(sample.heights[rows[0]]))
+        target = _block(sample.pair.target, rows, int(sample.widths[rows[0]]))
+        keys, places = np.unique(self._key(source[:, :, None], target[:, None, :]), return_inverse=True)
+        numbers = np.searchsorted(self._keys, keys).astype(np.int32)
+        return _Group(*map(torch.from_numpy, (source, target, numbers[places])))
+
+    def _expected(self, groups: Sequence[_Group], pool: Executor, advance: Callable[[int], None]) -> Tensor:
+        sums = [torch.zeros_like(self._counts) for _ in range(_THREADS)]
+        for turn in range(_TURNS):
+            shares = [groups[turn * _THREADS + thread :: _TURNS * _THREADS] for thread in range(_THREADS)]
+            list(pool.map(self._add, shares, sums))
+            advance(sum(group.cells.numel() for share in shares for group in share))
+        return sum(sums[1:], sums[0])
+
+    def _add(self, groups: Sequence[_Group], sums: Tensor) -> None:
+        """Σ over places of P(link | t) P(link | s), each in terms of the counts that are known so far."""
+        for source, target, cells in groups:
+            numbers = cells.flatten().long()
+            counts = self._counts.index_select(0, numbers).view(cells.shape).mul_(_prior(*cells.shape[1:]))
+            given_source, given_target = self._per_source[source], self._per_target[target]
+            of_target = given_target / (torch.einsum("bn,bnm->bm", given_source, counts) + self._null)
+            of_source = given_source / (torch.einsum("bm,bnm->bn", given_target, counts) + self._null)
+            agreed = counts.square_().mul_(of_source[:, :, None]).mul_(of_target[:, None, :])
+            sums.scatter_add_(0, numbers, agreed.flatten())
+
+    def _maximize(self, counts: Tensor) -> None:
+        self._counts = counts
+        self._per_source, self._per_target = (
+            torch.from_numpy(1 / (np.bincount(numbers, counts.numpy(), self._pieces) + _NOTHING)).float()
+            for numbers in (self._sources, self._targets)
+        )
 
 
 def _occurring_together(sample: _Sample, pieces: int) -> sparse.csr_matrix:

@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from scipy import sparse
 
 from qknorm.counting import alignments
-from qknorm.counting.vectors import starting_vectors
+from qknorm.counting.vectors import fill_in_parts, starting_vectors
 from qknorm.data.prepared import Prepared
 from qknorm.data.textfiles import replacing
 
@@ -29,7 +29,9 @@ def counted(prepared: Prepared, dim: int, seed: int, console: Console) -> NDArra
     """(pieces, dim): the vectors that the pieces of a prepared corpus start from."""
     table = translations(prepared, console)
     pairs = [pair.encoded for pair in prepared.pairs]
-    return starting_vectors(pairs, table, len(prepared.subwords), dim, seed)
+    vectors = starting_vectors(pairs, table, len(prepared.subwords), dim, seed)
+    fill_in_parts(vectors, prepared.subwords.pieces, pairs)
+    return vectors
 
 
 def translations(prepared: Prepared, console: Console) -> sparse.csr_matrix:

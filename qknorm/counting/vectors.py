@@ -42,6 +42,16 @@ def starting_vectors(
     return F.normalize(vectors).numpy()
 
 
+def fill_in_parts(vectors: NDArray[np.float32], spellings: Sequence[str], pairs: Sequence[FixedPairs]) -> None:
+    """Pieces that only BPE-dropout makes, such as "throu", become the mean of those they are a part of."""
+    occurring = np.unique(np.concatenate([side.numbers for pair in pairs for side in (pair.source, pair.target)]))
+    for part in np.setdiff1d(np.arange(len(spellings)), occurring):
+        wholes = [whole for whole in occurring if spellings[part] in spellings[whole]]
+        if wholes:
+            mean = vectors[wholes].mean(0)
+            vectors[part] = mean / np.linalg.norm(mean)
+
+
 def _neighbours(sides: Sequence[Encoded], pieces: int) -> sparse.csr_matrix:
     """C[a, b]: how often a and b stand near each other in a sentence, the nearer the more."""
     counts = sparse.csr_matrix((pieces, pieces), dtype=np.float32)

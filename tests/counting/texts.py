@@ -18,6 +18,11 @@ _sentences = st.lists(st.integers(0, PIECES - 1), max_size=5)
 texts: st.SearchStrategy[Text] = st.lists(st.tuples(_sentences, _sentences), min_size=1, max_size=6)
 
 
+def unseen(done: int, total: int) -> None:
+    """Progress that nobody watches."""
+    assert 0 <= done <= total
+
+
 def encoded(text: Sequence[tuple[Sentence, Sentence]]) -> FixedPairs:
     return FixedPairs(Encoded.from_lists([a for a, _ in text]), Encoded.from_lists([b for _, b in text]))
 
