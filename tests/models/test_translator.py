@@ -78,7 +78,7 @@ def moved(**choices: Any) -> TranslatorModel:
         for name, parameter in translator.named_parameters():
             if parameter.requires_grad:
                 generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-                parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.double)
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.double))
     return translator
 
 
