@@ -58,14 +58,13 @@ def test_two_processes_learn_what_one_learns_from_the_same_batches(workplace: Pa
     assert [line["step"] for line in theirs] == [8, 16, 24]
     for mine, yours in zip(ours, theirs, strict=True):
         for key in ("train_loss", "dev_loss", "lr"):
-            assert yours[key] == pytest.approx(mine[key], rel=1e-4)
+            assert yours[key] == pytest.approx(mine[key], rel=1e-5)
     weights = [
         load_file(workplace / "runs" / name / "checkpoints" / "step-000024" / "model.safetensors")
         for name in ("one", "two")
     ]
     for name, tensor in weights[0].items():
-        # A thirtieth of what one update changes: sums are rounded differently, and Adam passes it on.
-        torch.testing.assert_close(weights[1][name], tensor, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(weights[1][name], tensor, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
