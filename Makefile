@@ -9,11 +9,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 quickstart: $(VENV)/toolkit.stamp  ## train two small translators and compare them
 	$(BIN)/qknorm quickstart
 
+# Each worker keeps a stretch of neighbouring tests, which share fixtures, and takes from the others when it is done.
 test: $(VENV)/dev.stamp  ## all tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-fast: $(VENV)/dev.stamp  ## without the slow ones
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

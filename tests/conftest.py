@@ -16,14 +16,21 @@ from hypothesis import settings
 from qknorm.data.phrasebook import pairs
 from qknorm.data.textfiles import write_lines
 
-# The first example of a property may compile a kernel, and the machine may be busy: time is measured elsewhere.
-settings.register_profile("qknorm", deadline=None, print_blob=True)
+# The first example of a property may compile a kernel, and the machine may be busy: time is measured elsewhere. The
+# examples are the same wherever the tests run; --hypothesis-profile=explore draws others.
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.register_profile("qknorm", deadline=None, derandomize=True)
 settings.load_profile("qknorm")
 
-# There are as many workers as cores, so each has one thread, and so has what it starts.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
+# There are as many workers as cores, so each has one thread, and so has what it starts. A test that runs alone gets the
+# same, and so the same numbers; models as small as these are slowed down by more.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow ones first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,7 @@ from qknorm.data import download as downloads
 from qknorm.data.corpora import CorpusFolder, Row, cache_folder, get, known, split_by_sentence
 from qknorm.errors import InputError
 from tests.data.test_download import Site, serving, tar_of, zip_of
-
-SHARED = Path(__file__).parents[3] / "shared/data"
+from tests.texts import benchmark_text
 
 
 @pytest.fixture(autouse=True)
@@ -457,26 +456,25 @@ def test_a_text_in_one_language_has_a_text_and_no_pairs(tmp_path: Path) -> None:
         _ = get("ted-gl-en", from_folder=galician_folder(tmp_path / "gl")).text
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark text is not on this machine")
 @pytest.mark.usefixtures("no_network")
 def test_the_benchmark_copy_of_ted_works_as_a_folder() -> None:
-    corpus = get("ted-gl-en", from_folder=SHARED / "ted-gl-en")
+    ted = benchmark_text("ted-gl-en")
+    corpus = get("ted-gl-en", from_folder=ted)
     assert corpus.counts == {"train": 11_233, "dev": 742, "test": 1_112}
     for split in corpora.SPLITS:
         for path in corpus.files(split):
-            assert path.read_bytes() == (SHARED / "ted-gl-en" / path.name).read_bytes()
+            assert path.read_bytes() == (ted / path.name).read_bytes()
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark text is not on this machine")
 @pytest.mark.usefixtures("no_network")
-def test_a_folder_without_train_is_an_error() -> None:
+def test_a_folder_without_train_is_an_error(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "from", {"dev.en": ["Hello."], "dev.vi": ["Xin chào."]})
     with pytest.raises(InputError, match=r"has no train\.en"):
-        get("iwslt15-en-vi", from_folder=SHARED / "iwslt15-en-vi")
+        get("iwslt15-en-vi", from_folder=folder)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark text is not on this machine")
 def test_the_known_checksums_are_those_of_the_benchmark_text() -> None:
-    sums = set(lines(SHARED / "SHA256SUMS"))
+    sums = set(lines(benchmark_text("SHA256SUMS")))
     made = {f"{sha256}  ./{name}" for name, sha256 in corpora.CHECKSUMS.items() if "/" in name}
     assert len(made) == 11
     assert made <= sums

@@ -32,7 +32,10 @@ def test_the_same_seed_gives_the_same_text(writer: LanguageModel) -> None:
 
 
 def test_the_cache_changes_nothing(writer: LanguageModel) -> None:
-    """Each character is the likeliest after the window that is visible: all, or what followed the last restart."""
+    """Each character is the likeliest after the window that is visible: all, or what followed the last restart.
+
+    Where two are equally likely but for rounding, either will do.
+    """
     text = writer.generate("abc", tokens=60, temperature=0)
     begin = 0
     for place in range(3, 63):
@@ -40,8 +43,8 @@ def test_the_cache_changes_nothing(writer: LanguageModel) -> None:
             begin = place - 6
         window = writer.characters.encode(text[begin:place])[None]
         with torch.no_grad():
-            likeliest = writer.model.step(window, writer.model.start())[0].argmax()
-        assert text[place] == writer.characters.known[int(likeliest)]
+            logits = writer.model.step(window, writer.model.start())[0]
+        assert logits[writer.characters.known.index(text[place])] >= logits.max() - 1e-4
 
 
 def test_one_choice_is_the_likeliest(writer: LanguageModel) -> None:

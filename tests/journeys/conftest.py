@@ -33,6 +33,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     monkeypatch.setattr(speed, "_SECONDS_MEASURED", 0.05)  # how fast a machine is does not matter here
+    monkeypatch.setattr(warnings, "showwarning", _show)  # pytest would keep them to itself
 
     def call(*arguments: str, stdin: bytes = b"") -> Done:
         monkeypatch.setattr(sys, "argv", ["qknorm", *arguments])
@@ -44,6 +45,12 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest
         return Done(exit_.value.code, out.decode(), errors.decode())
 
     return call
+
+
+def _show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+    """On the screen, if users would see it: not what is meant for developers."""
+    if issubclass(category, UserWarning):
+        print(warnings.formatwarning(message, category, filename, lineno), end="", file=sys.stderr)
 
 
 RECIPE = """
@@ -71,7 +78,6 @@ decoding: {validation_beam_size: 1, extra_length: 5}
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a corpus of 600 pairs and a recipe that trains on it in a second or two."""
     monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # such a small model is slowed down by more
     write_phrases(tmp_path, train=600, held_out=24)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     return tmp_path

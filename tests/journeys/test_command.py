@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import qknorm
+from tests.journeys.conftest import Command
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -21,25 +22,25 @@ def test_version(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"qknorm {qknorm.__version__}\n")
 
 
-def test_help_names_the_commands(tmp_path: Path) -> None:
-    done = run("--help", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "quickstart" in done.stdout
+def test_help_names_the_commands(command: Command) -> None:
+    done = command("--help")
+    assert done.code == 0
+    assert "quickstart" in done.out
 
 
 @pytest.mark.parametrize("arguments", [["quikstart"], ["quickstart", "--oops"], ["quickstart", "extra"]], ids=str)
-def test_a_wrong_call_gets_one_sentence_and_exit_code_2(arguments: list[str], tmp_path: Path) -> None:
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert re.fullmatch(r"qknorm: [^\n]+\n", done.stderr)
+def test_a_wrong_call_gets_one_sentence_and_exit_code_2(arguments: list[str], command: Command) -> None:
+    done = command(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert re.fullmatch(r"qknorm: [^\n]+\n", done.errors)
 
 
-def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+def test_debug_shows_the_traceback(tmp_path: Path, command: Command) -> None:
     (tmp_path / "taken").touch()
-    quiet = run("quickstart", "--out", "taken", cwd=tmp_path)
-    assert (quiet.returncode, quiet.stderr) == (2, "qknorm: taken is a file; --out needs a folder\n")
-    loud = run("quickstart", "--out", "taken", "--debug", cwd=tmp_path)
+    quiet = command("quickstart", "--out", "taken")
+    assert (quiet.code, quiet.errors) == (2, "qknorm: taken is a file; --out needs a folder\n")
+    loud = run("data", "check", "nowhere.en", "nowhere.gl", "--debug", cwd=tmp_path)
     assert "Traceback" in loud.stderr
 
 

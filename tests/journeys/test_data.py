@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qknorm.data.textfiles import read_lines, write_lines
-from tests.journeys.test_command import run
+from tests.journeys.conftest import Command
 
 ENGLISH = [f"The house number {i} is red." for i in range(50)]
 GALICIAN = [f"A casa número {i} é vermella." for i in range(50)]
@@ -23,14 +23,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_check_cleans_and_lists_what_it_dropped(folder: Path) -> None:
+def test_check_cleans_and_lists_what_it_dropped(folder: Path, command: Command) -> None:
     write_lines(folder / "train.en", [*ENGLISH, "", ENGLISH[0], "Madrid"])
     write_lines(folder / "train.gl", [*GALICIAN, "algo", GALICIAN[0], "Madrid"])
     write_lines(folder / "dev.en", ENGLISH[10:12])
     write_lines(folder / "dev.gl", GALICIAN[10:12])
-    done = run("data", "check", "train.en", "train.gl", "--dev", "dev.en", "dev.gl", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"kept +48\b", done.stdout)
+    done = command("data", "check", "train.en", "train.gl", "--dev", "dev.en", "dev.gl")
+    assert done.code == 0, done.errors
+    assert re.search(r"kept +48\b", done.out)
     assert list(read_lines(folder / "checked" / "train.gl")) == [*GALICIAN[:10], *GALICIAN[12:]]
     rows = [line.split("\t")[:2] for line in list(read_lines(folder / "checked" / "dropped.tsv"))[1:]]
     assert rows == [
@@ -43,11 +43,11 @@ def test_check_cleans_and_lists_what_it_dropped(folder: Path) -> None:
     assert (folder / "checked" / "lengths.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_rules_are_options(folder: Path) -> None:
+def test_rules_are_options(folder: Path, command: Command) -> None:
     write_lines(folder / "train.en", [*ENGLISH, ENGLISH[0], "Madrid"])
     write_lines(folder / "train.gl", [*GALICIAN, GALICIAN[0], "Madrid"])
-    done = run("data", "check", "train.en", "train.gl", "--keep-duplicates", "--keep-copies", cwd=folder)
-    assert re.search(r"kept +52\b", done.stdout)
+    done = command("data", "check", "train.en", "train.gl", "--keep-duplicates", "--keep-copies")
+    assert re.search(r"kept +52\b", done.out)
 
 
 @pytest.mark.parametrize(
@@ -63,41 +63,44 @@ def test_rules_are_options(folder: Path) -> None:
         (lambda folder: (folder / "train.gl").write_bytes(b"ol\xe1\n" * 50), "line 1: byte 0xe1 at offset 2"),
     ],
 )
-def test_bad_files_get_one_sentence_and_leave_nothing(folder: Path, prepare: object, message: str) -> None:
+def test_bad_files_get_one_sentence_and_leave_nothing(
+    folder: Path, prepare: object, message: str, command: Command
+) -> None:
     assert callable(prepare)
     prepare(folder)
-    done = run("data", "check", "train.en", "train.gl", cwd=folder)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    done = command("data", "check", "train.en", "train.gl")
+    assert done.code == 2
+    assert message in done.errors
+    assert done.errors.count("\n") == 1
     assert not any((folder / "checked").glob("*"))
 
 
-def test_files_of_the_same_name_are_refused(folder: Path) -> None:
+def test_files_of_the_same_name_are_refused(folder: Path, command: Command) -> None:
     (folder / "other").mkdir()
     write_lines(folder / "other" / "train.en", GALICIAN)
-    done = run("data", "check", "train.en", "other/train.en", cwd=folder)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "both called train.en" in done.stderr
+    done = command("data", "check", "train.en", "other/train.en")
+    assert (done.code, done.out) == (2, "")
+    assert "both called train.en" in done.errors
 
 
-def test_input_is_never_written_over(folder: Path) -> None:
+def test_input_is_never_written_over(folder: Path, command: Command) -> None:
     before = (folder / "train.en").read_bytes()
-    done = run("data", "check", "train.en", "train.gl", "--out", ".", cwd=folder)
-    assert done.returncode == 2
-    assert "choose another --out" in done.stderr
+    done = command("data", "check", "train.en", "train.gl", "--out", ".")
+    assert done.code == 2
+    assert "choose another --out" in done.errors
     assert (folder / "train.en").read_bytes() == before
     (folder / "n").mkdir()
     (folder / "n" / "train.en.gz").write_bytes(gzip.compress(b"x\n" * 50))
-    done = run("data", "check", "train.en", "n/train.en.gz", cwd=folder)
-    assert done.returncode == 2
-    assert "both called train.en" in done.stderr
+    done = command("data", "check", "train.en", "n/train.en.gz")
+    assert done.code == 2
+    assert "both called train.en" in done.errors
 
 
-def test_an_output_folder_may_have_any_name(folder: Path) -> None:
-    done = run("data", "check", "train.en", "train.gl", "--out", "b[1]x[red]y", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert "b[1]x[red]y: train.en" in done.stdout
+@pytest.mark.usefixtures("folder")
+def test_an_output_folder_may_have_any_name(command: Command) -> None:
+    done = command("data", "check", "train.en", "train.gl", "--out", "b[1]x[red]y")
+    assert done.code == 0, done.errors
+    assert "b[1]x[red]y: train.en" in done.out
 
 
 @pytest.mark.parametrize(
@@ -108,56 +111,59 @@ def test_an_output_folder_may_have_any_name(folder: Path) -> None:
         (["--target", "en"], "two languages"),
     ],
 )
-def test_impossible_imports_are_refused(folder: Path, options: list[str], message: str) -> None:
+def test_impossible_imports_are_refused(folder: Path, options: list[str], message: str, command: Command) -> None:
     (folder / "memory.tsv").write_text("one\tun\n")
-    done = run("data", "import", "memory.tsv", "--source", "en", "--target", "gl", *options, cwd=folder)
-    assert done.returncode == 2
-    assert message in done.stderr
+    done = command("data", "import", "memory.tsv", "--source", "en", "--target", "gl", *options)
+    assert done.code == 2
+    assert message in done.errors
 
 
-def test_a_line_of_10_mb_and_nul_bytes_are_dropped_and_counted(folder: Path) -> None:
+def test_a_line_of_10_mb_and_nul_bytes_are_dropped_and_counted(folder: Path, command: Command) -> None:
     write_lines(folder / "train.en", [*ENGLISH, "x" * 10_000_000, "a\x00b"])
     write_lines(folder / "train.gl", [*GALICIAN, "y", "a e b"])
-    done = run("data", "check", "train.en", "train.gl", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert "too long" in done.stdout
-    assert "control character" in done.stdout
+    done = command("data", "check", "train.en", "train.gl")
+    assert done.code == 0, done.errors
+    assert "too long" in done.out
+    assert "control character" in done.out
     assert (folder / "checked" / "dropped.tsv").stat().st_size < 10_000
 
 
-def test_a_translation_memory_becomes_two_files(folder: Path) -> None:
+def test_a_translation_memory_becomes_two_files(folder: Path, command: Command) -> None:
     (folder / "memory.tsv").write_text("one\tun\ntwo\tdous\n")
-    done = run("data", "import", "memory.tsv", "--source", "en", "--target", "gl", "--out", "mine", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = command("data", "import", "memory.tsv", "--source", "en", "--target", "gl", "--out", "mine")
+    assert done.code == 0, done.errors
     assert list(read_lines(folder / "mine.en")) == ["one", "two"]
     assert list(read_lines(folder / "mine.gl")) == ["un", "dous"]
 
 
-def test_a_memory_that_cannot_be_read_leaves_nothing(folder: Path) -> None:
+def test_a_memory_that_cannot_be_read_leaves_nothing(folder: Path, command: Command) -> None:
     (folder / "memory.tmx").write_text("<tmx><body><tu>")
-    done = run("data", "import", "memory.tmx", "--source", "en", "--target", "gl", cwd=folder)
-    assert done.returncode == 2
-    assert "not well-formed XML" in done.stderr
+    done = command("data", "import", "memory.tmx", "--source", "en", "--target", "gl")
+    assert done.code == 2
+    assert "not well-formed XML" in done.errors
     assert not list(folder.glob("imported*"))
 
 
-def test_the_embedded_corpus_needs_no_network(folder: Path) -> None:
-    done = run("data", "get", "phrasebook-en-gl:5k", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert "train 5,000, dev 2,000, test 2,000" in done.stdout
-    where = Path(done.stdout.rpartition("Folder: ")[2].strip())
+@pytest.mark.usefixtures("folder")
+def test_the_embedded_corpus_needs_no_network(command: Command) -> None:
+    done = command("data", "get", "phrasebook-en-gl:5k")
+    assert done.code == 0, done.errors
+    assert "train 5,000, dev 2,000, test 2,000" in done.out
+    where = Path(done.out.rpartition("Folder: ")[2].strip())
     source, target = (list(read_lines(where / f"train.{code}")) for code in ("en", "gl"))
     assert len(source) == len(target) == 5000
     assert len(set(source)) == 5000
 
 
-def test_an_unknown_corpus_names_the_nearest(folder: Path) -> None:
-    done = run("data", "get", "tatoba-en-es", cwd=folder)
-    assert done.returncode == 2
-    assert "the nearest name is 'tatoeba-en-es'" in done.stderr
+@pytest.mark.usefixtures("folder")
+def test_an_unknown_corpus_names_the_nearest(command: Command) -> None:
+    done = command("data", "get", "tatoba-en-es")
+    assert done.code == 2
+    assert "the nearest name is 'tatoeba-en-es'" in done.errors
 
 
-def test_the_list_names_them_all(folder: Path) -> None:
-    done = run("data", "list", cwd=folder)
+@pytest.mark.usefixtures("folder")
+def test_the_list_names_them_all(command: Command) -> None:
+    done = command("data", "list")
     for name in ("phrasebook-en-gl", "tatoeba-en-es", "ted-gl-en", "tinyshakespeare"):
-        assert name in done.stdout
+        assert name in done.out

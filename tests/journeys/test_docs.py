@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import shlex
 import shutil
@@ -119,16 +118,6 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
         corpora.get(info.name, from_folder=supplies / "published" / info.name, cache=supplies / "cache")
     shutil.copytree(supplies / "published" / "ted-gl-en", files / "DIR")
     return supplies
-
-
-@pytest.fixture(autouse=True)
-def _one_core(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Models as small as these are slowed down by a second thread, the more so beside other tests."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)  # a sweep asks here
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.filterwarnings("ignore:line .* has a sentence of more than")  # a model this small has read short ones

@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.journeys.test_command import run
+from tests.journeys.conftest import Command
 from tests.journeys.test_training import outcome
 
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "qknorm"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 NO_DROPOUT = [
     *(f"{name}=0" for name in ("model.dropout", "attention_dropout", "relu_dropout", "embedding_dropout")),
     "word_dropout=0",
 ]
 
 
-def run_two(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TORCHRUN, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
+# `qknorm`, but with Ctrl-C for torchrun in the middle of update 11, which ends when the signal has come back.
+INTERRUPTED = """
+import os, signal, time
+from qknorm.cli import main
+from qknorm.training.trainer import Trainer
+
+step = Trainer._step
+
+def interrupted(trainer, *arguments):
+    if trainer.progress.step + 1 == 11:
+        if os.environ["RANK"] == "0":
+            os.kill(os.getppid(), signal.SIGINT)
+        while not trainer.interruption.wanted:
+            time.sleep(0.01)
+    step(trainer, *arguments)
+
+Trainer._step = interrupted
+main()
+"""
+
+
+def run_two(*arguments: str, cwd: Path, program: Sequence[str] = ("-m", "qknorm")) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*TORCHRUN, *program, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.slow
-def test_two_processes_learn_what_one_learns_from_the_same_batches(workplace: Path) -> None:
+def test_two_processes_learn_what_one_learns_from_the_same_batches(workplace: Path, command: Command) -> None:
     """Two batches per process and update against four: every token weighs the same."""
-    one = run("train", "recipe.yaml", "name=one", "accumulate=4", *NO_DROPOUT, cwd=workplace)
-    assert one.returncode == 0, one.stderr
+    one = command("train", "recipe.yaml", "name=one", "accumulate=4", *NO_DROPOUT)
+    assert one.code == 0, one.errors
     two = run_two("train", "recipe.yaml", "name=two", "accumulate=2", *NO_DROPOUT, cwd=workplace)
     assert two.returncode == 0, two.stderr
     assert two.stdout.count("test: BLEU") == 1  # the first process alone speaks
@@ -50,18 +70,15 @@ def test_two_processes_learn_what_one_learns_from_the_same_batches(workplace: Pa
 @pytest.mark.slow
 def test_two_processes_that_were_interrupted_go_on_exactly(workplace: Path) -> None:
     """With dropouts, so that the random state of each process matters. torchrun passes Ctrl-C on to both."""
-    settings = ["max_updates=240", "validate_every=80"]
-    whole = run_two("train", "recipe.yaml", *settings, cwd=workplace)
+    whole = run_two("train", "recipe.yaml", cwd=workplace)
     assert whole.returncode == 0, whole.stderr
 
-    command = [*TORCHRUN, "train", "recipe.yaml", "name=other", *settings]
-    process = subprocess.Popen(command, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    (workplace / "interrupted.py").write_text(INTERRUPTED)
+    stopped = run_two("train", "recipe.yaml", "name=other", cwd=workplace, program=["interrupted.py"])
+    hint = "Go on with: torchrun --nproc-per-node 2 -m qknorm train runs/other --resume"
+    assert hint in stopped.stdout, stopped.stderr
     trained = workplace / "runs" / "other"
-    while process.poll() is None and not list(trained.glob("checkpoints/step-*")):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate()
-    assert "Go on with: torchrun --nproc-per-node 2 -m qknorm train runs/other --resume" in output, errors
+    assert "step-000010" < (trained / "checkpoints" / "last").read_text() < "step-000016"
 
     done = run_two("train", "runs/other", "--resume", cwd=workplace)
     assert done.returncode == 0, done.stderr

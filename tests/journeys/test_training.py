@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from qknorm import Translator
 from qknorm.data.subwords import Subwords
 from qknorm.data.textfiles import read_lines, write_lines
 from tests.journeys.conftest import Command
-from tests.journeys.test_command import run
 
 
 def digest(path: Path) -> str:
@@ -36,10 +35,22 @@ def outcome(folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
     return digest(last / "model.safetensors"), digest(last / "optimizer.safetensors"), metrics
 
 
-def start(workplace: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "qknorm", "train", *arguments]
-    return subprocess.Popen(command, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+# `qknorm`, but with a signal to itself in the middle of an update.
+SIGNALLED = """
+import os, signal, sys
+from qknorm.cli import main
+from qknorm.training.trainer import Trainer
 
+number, update, step = signal.Signals[sys.argv.pop(1)], int(sys.argv.pop(1)), Trainer._step
+
+def signalled(trainer, *arguments):
+    if trainer.progress.step + 1 == update:
+        os.kill(os.getpid(), number)
+    step(trainer, *arguments)
+
+Trainer._step = signalled
+main()
+"""
 
 # `qknorm`, but killed in the middle of writing the n-th file to disk.
 KILLED_WHILE_WRITING = """
@@ -60,56 +71,52 @@ main()
 """
 
 
+def run_changed(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True)
+
+
 @pytest.mark.slow
-def test_a_run_that_was_killed_again_and_again_ends_with_the_same_bits(workplace: Path) -> None:
-    """kill -9 at a random moment, then in the middle of random files of checkpoints."""
-    settings = ["bpe_dropout=0.1", "max_updates=60", "validate_every=20"]
-    done = run("train", "recipe.yaml", *settings, cwd=workplace)
-    assert done.returncode == 0, done.stderr
+def test_a_run_that_was_killed_again_and_again_ends_with_the_same_bits(workplace: Path, command: Command) -> None:
+    """kill -9 in the middle of a random update, then in the middle of random files of checkpoints."""
+    settings = ["bpe_dropout=0.1"]
+    done = command("train", "recipe.yaml", *settings)
+    assert done.code == 0, done.errors
 
     rng, killed = random.Random(0), workplace / "runs" / "killed"
-    process = start(workplace, "recipe.yaml", "name=killed", *settings)
-    while process.poll() is None and not list(killed.glob("checkpoints/step-*")):
-        time.sleep(0.01)
-    time.sleep(rng.random() / 2)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    update = str(rng.randint(9, 16))  # after the first validation, before the second
+    first = run_changed(SIGNALLED, "SIGKILL", update, "train", "recipe.yaml", "name=killed", *settings, cwd=workplace)
+    assert first.returncode == -signal.SIGKILL, first.stderr
 
     for _ in range(3):
         # One file when it goes on (the metrics), then five at each validation: a checkpoint's three, `last` and `best`.
-        command = [
-            sys.executable,
-            "-c",
-            KILLED_WHILE_WRITING,
-            str(rng.randint(1, 6)),
-            "train",
-            "runs/killed",
-            "--resume",
-        ]
-        assert subprocess.run(command, cwd=workplace, capture_output=True).returncode == -signal.SIGKILL
-    done = run("train", "runs/killed", "--resume", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+        writes = str(rng.randint(1, 6))
+        again = run_changed(KILLED_WHILE_WRITING, writes, "train", "runs/killed", "--resume", cwd=workplace)
+        assert again.returncode == -signal.SIGKILL, again.stderr
+    done = command("train", "runs/killed", "--resume")
+    assert done.code == 0, done.errors
     assert outcome(killed) == outcome(workplace / "runs" / "small")
     assert not list(killed.glob("checkpoints/.saving-*"))
 
 
+in_full_length = pytest.mark.skipif("QKNORM_TEST_FULL" not in os.environ, reason="minutes: QKNORM_TEST_FULL=1 runs it")
+
+
 @pytest.mark.slow
-def test_a_small_model_learns_the_phrasebook(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recipe of the README: two minutes on two free cores."""
-    monkeypatch.delenv("OMP_NUM_THREADS")
+@pytest.mark.parametrize(("updates", "least"), [(250, 20), pytest.param(1400, 90, marks=in_full_length)])
+def test_a_small_model_learns_the_phrasebook(workplace: Path, command: Command, updates: int, least: int) -> None:
+    """The recipe of the README: 92.6 BLEU, and 34.7 after a sixth of it."""
     recipe = Path(__file__).parents[2] / "recipes" / "phrasebook.yaml"
-    done = run("train", str(recipe), "validate_every=1400", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+    done = command("train", str(recipe), f"max_updates={updates}", f"validate_every={updates}")
+    assert done.code == 0, done.errors
     scores = json.loads((workplace / "runs" / "phrasebook" / "test" / "scores.json").read_text())
-    assert scores["bleu"] >= 90
+    assert scores["bleu"] >= least
 
 
-def test_two_text_files_are_enough(workplace: Path) -> None:
+def test_two_text_files_are_enough(workplace: Path, command: Command) -> None:
     write_lines(workplace / "mine.en", [f"The house number {i} is red." for i in range(200)])
     write_lines(workplace / "mine.gl", [f"A casa número {i} é vermella." for i in range(200)])
-    done = run("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=4", "dim=16", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+    done = command("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=4", "dim=16")
+    assert done.code == 0, done.errors
     trained = workplace / "runs" / "mine"
     assert json.loads((trained / "test" / "scores.json").read_text())["lines"] == 20
     splits = [set(read_lines(trained / "data" / f"{name}.source")) for name in ("train", "dev", "test")]
@@ -119,9 +126,9 @@ def test_two_text_files_are_enough(workplace: Path) -> None:
     assert not splits[1] & splits[2]
 
 
-def test_train_translate_score(workplace: Path) -> None:
-    done = run("train", "recipe.yaml", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+def test_train_translate_score(workplace: Path, command: Command) -> None:
+    done = command("train", "recipe.yaml")
+    assert done.code == 0, done.errors
     trained = workplace / "runs" / "small"
     lines = [json.loads(line) for line in read_lines(trained / "metrics.jsonl")]
     assert [line["step"] for line in lines] == [8, 16, 24]
@@ -132,66 +139,56 @@ def test_train_translate_score(workplace: Path) -> None:
     assert scores["signature"].startswith("nrefs:1")
 
     write_lines(workplace / "in.txt", ["The house is red.", "", "  ", "жжж 😀", "I eat."])
-    done = run("translate", "runs/small", "in.txt", cwd=workplace)
-    assert done.returncode == 0, done.stderr
-    out = done.stdout.split("\n")[:-1]
+    done = command("translate", "runs/small", "in.txt")
+    assert done.code == 0, done.errors
+    out = done.out.split("\n")[:-1]
     assert len(out) == 5
     assert out[1] == out[2] == ""
     assert Translator.load(trained).translate(["I eat.", ""]) == [out[4], ""]
 
-    done = run(
-        "score",
-        str(trained / "test" / "hypotheses.txt"),
-        str(trained / "test" / "references.txt"),
-        "--json",
-        cwd=workplace,
+    done = command(
+        "score", str(trained / "test" / "hypotheses.txt"), str(trained / "test" / "references.txt"), "--json"
     )
-    assert json.loads(done.stdout)["bleu"] == pytest.approx(scores["bleu"])
+    assert json.loads(done.out)["bleu"] == pytest.approx(scores["bleu"])
 
     hypotheses = trained / "test" / "hypotheses.txt"
     write_lines(workplace / "blank.txt", ["" for _ in read_lines(hypotheses)])
-    done = run("compare", "blank.txt", "runs/small", "--ref", "runs/small/test/references.txt", "--json", cwd=workplace)
-    rows = json.loads(done.stdout)
+    done = command("compare", "blank.txt", "runs/small", "--ref", "runs/small/test/references.txt", "--json")
+    rows = json.loads(done.out)
     assert [row["name"] for row in rows] == ["blank.txt", "small"]
     assert rows[0]["p_value"] is None
     assert rows[1]["bleu"] == pytest.approx(scores["bleu"])
 
-    again = run("train", "recipe.yaml", cwd=workplace)
-    assert again.returncode == 2
-    assert "holds a run already" in again.stderr
+    again = command("train", "recipe.yaml")
+    assert again.code == 2
+    assert "holds a run already" in again.errors
 
 
-def test_a_damaged_checkpoint_is_passed_over(workplace: Path) -> None:
-    done = run("train", "recipe.yaml", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+def test_a_damaged_checkpoint_is_passed_over(workplace: Path, command: Command) -> None:
+    done = command("train", "recipe.yaml")
+    assert done.code == 0, done.errors
     trained = workplace / "runs" / "small"
     expected = outcome(trained)
     newest = trained / "checkpoints" / "step-000024" / "model.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
-    done = run("train", "runs/small", "--resume", cwd=workplace)
-    assert done.returncode == 0, done.stderr
-    assert "step-000024 is damaged" in done.stderr
-    assert "going on after update 16" in done.stdout
+    done = command("train", "runs/small", "--resume")
+    assert done.code == 0, done.errors
+    assert "step-000024 is damaged" in done.errors
+    assert "going on after update 16" in done.out
     assert outcome(trained) == expected
 
 
-def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: Path) -> None:
-    settings = ["max_updates=120", "validate_every=60"]
-    done = run("train", "recipe.yaml", *settings, cwd=workplace)
-    assert done.returncode == 0, done.stderr
-    process = start(workplace, "recipe.yaml", "name=stopped", *settings)
-    checkpoints = workplace / "runs" / "stopped" / "checkpoints"
-    while process.poll() is None and not (checkpoints / "best").exists():
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate()
-    assert process.returncode == 130, output
-    saved = re.search(r"Saved after update (\d+)\. Go on with: qknorm train runs/stopped --resume\n", output)
-    assert saved, output
-    assert (checkpoints / "last").read_text() == f"step-{int(saved[1]):06d}\n"
-    assert 60 <= int(saved[1]) < 120
-    done = run("train", "runs/stopped", "--resume", cwd=workplace)
-    assert f"going on after update {saved[1]}\n" in done.stdout
+def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: Path, command: Command) -> None:
+    done = command("train", "recipe.yaml")
+    assert done.code == 0, done.errors
+    stopped = run_changed(SIGNALLED, "SIGINT", "11", "train", "recipe.yaml", "name=stopped", cwd=workplace)
+    assert stopped.returncode == 130, stopped.stderr
+    saved = re.search(r"Saved after update (\d+)\. Go on with: qknorm train runs/stopped --resume\n", stopped.stdout)
+    assert saved, stopped.stdout
+    assert (workplace / "runs" / "stopped" / "checkpoints" / "last").read_text() == f"step-{int(saved[1]):06d}\n"
+    assert 11 <= int(saved[1]) < 16  # at once, and not at the next validation
+    done = command("train", "runs/stopped", "--resume")
+    assert f"going on after update {saved[1]}\n" in done.out
     assert outcome(workplace / "runs" / "stopped") == outcome(workplace / "runs" / "small")
 
 
@@ -255,15 +252,15 @@ def test_bad_files_get_one_sentence(
     assert not (workplace / "runs" / "mine" / "recipe.yaml").exists()
 
 
-def test_odd_files_are_read_line_by_line(workplace: Path) -> None:
+def test_odd_files_are_read_line_by_line(workplace: Path, command: Command) -> None:
     """A byte-order mark, CRLF, blank lines and U+2028 inside a line shift nothing."""
     source = [f"One{chr(0x2028)}house {i}." if i % 7 == 0 else f"The house number {i}." for i in range(200)]
     target = [f"A casa número {i}." for i in range(200)]
     source[50] = target[65] = ""
     (workplace / "mine.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(source).encode() + b"\r\n")
     write_lines(workplace / "mine.gl", target)
-    done = run("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+    done = command("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16")
+    assert done.code == 0, done.errors
     trained = workplace / "runs" / "mine"
     for name in ("train", "dev", "test"):
         ours, theirs = (list(read_lines(trained / "data" / f"{name}.{side}")) for side in ("source", "target"))
@@ -273,9 +270,9 @@ def test_odd_files_are_read_line_by_line(workplace: Path) -> None:
     assert blank == ["target blank"]  # the other one was split off for dev
 
 
-def test_what_belongs_to_another_run_is_named(workplace: Path, refused: Callable[..., str]) -> None:
-    done = run("train", "recipe.yaml", "max_updates=1", cwd=workplace)
-    assert done.returncode == 0, done.stderr
+def test_what_belongs_to_another_run_is_named(workplace: Path, refused: Callable[..., str], command: Command) -> None:
+    done = command("train", "recipe.yaml", "max_updates=1")
+    assert done.code == 0, done.errors
     assert "was begun with training.seed=1, not 2" in refused("runs/small", "seed=2", "--resume")
     vocabulary = workplace / "runs" / "small" / "tokenizer.json"
     other = Subwords.learn([line[::-1] for line in read_lines(workplace / "train.gl")], 200, "raw")
@@ -283,7 +280,7 @@ def test_what_belongs_to_another_run_is_named(workplace: Path, refused: Callable
     assert "tokenizer.json is the vocabulary of another run" in refused("runs/small", "--resume")
 
 
-def test_a_folder_that_is_no_run_is_named(workplace: Path) -> None:
-    done = run("translate", ".", cwd=workplace / "..")
-    assert done.returncode == 2
-    assert "is no run folder" in done.stderr
+def test_a_folder_that_is_no_run_is_named(command: Command) -> None:
+    done = command("translate", ".")
+    assert done.code == 2
+    assert "is no run folder" in done.errors
