@@ -227,7 +227,7 @@ def markdown(result: dict[str, Any]) -> str:
     found = {system: [tested(runs, view) for view in views] for system, runs in outcomes.items()}
     heading = [
         "test BLEU after",
-        *(f"{view:g} min" for view in views),
+        *(f"{view:.3g} min" for view in views),
         "chrF at the end",
         "updates",
         "target pieces/s",
@@ -267,7 +267,8 @@ def words(result: dict[str, Any]) -> list[str]:
         f"layers, {size['heads']} heads, {size['merges']:,} merges; how translations are scored. Not the same:",
         "",
         f"- {OURS} had a run of its own for each number of minutes, since its learning rate falls to zero at the "
-        f"end of its plan. {_smaller(outcomes[OURS], size)}Its minutes include the test.",
+        f"end of its plan. {_smaller(outcomes[OURS], size)}Its minutes include the test; it took "
+        f"{', '.join(f'{run.took:.1f} of {run.minutes:.3g}' for run in outcomes[OURS] if run.took is not None)}.",
     ]
     if JOEYNMT in outcomes:
         facts = outcomes[JOEYNMT][0].facts
@@ -275,9 +276,9 @@ def words(result: dict[str, Any]) -> list[str]:
         lines.append(
             f"- {JOEYNMT} had one run with its published recipe for IWSLT'14: batches of 4,096 positions, AdamW at "
             "3e-4, dropout 0.3, a beam of 5. The column of each time is its best checkpoint by then; its test was not "
-            f"counted. It spent {facts.get('validating', 0):.0%} of its time on {len(outcomes[JOEYNMT][0].curve)} "
-            "validations. Its schedule looks for a plateau every 1,000 updates and acts after the seventh look at the "
-            f"earliest; it had {looks}."
+            f"counted. Of its time, {facts.get('validating', 0):.0%} went into validations. Its schedule looks for a "
+            "plateau every 1,000 updates and acts after the seventh look at the earliest; "
+            f"it had {looks}."
         )
     if REFERENCE in outcomes:
         lines.append(
@@ -296,19 +297,26 @@ def _smaller(runs: Sequence[Outcome], size: dict[str, Any]) -> str:
 
 def verdict(result: dict[str, Any]) -> list[str]:
     """Each goal that was missed, as a sentence."""
-    outcomes, missed = outcomes_of(result), []
+    outcomes = outcomes_of(result)
     if JOEYNMT not in outcomes:
-        return []
+        return [f"{JOEYNMT} was left out: there is nothing to compare with"]
+    missed = [
+        f"{OURS} took {run.took:.1f} minutes where it had {run.minutes:.3g}: the machine became slower than it was "
+        "when the run was planned"
+        for run in outcomes[OURS]
+        if run.took is not None and run.is_late
+    ]
     for goal in GOALS:
         minutes = result["minutes"] * goal
         own, theirs = (tested(outcomes[system], minutes) for system in (OURS, JOEYNMT))
         early = tested(outcomes[OURS], minutes * SHARE_OF_TIME)
-        if own is None or theirs is None or own >= TIMES_AS_GOOD * theirs or (early is not None and early >= theirs):
-            continue
-        missed.append(
-            f"{minutes:g} minutes: {own:.2f} BLEU against {theirs:.2f} of {JOEYNMT}, goal {TIMES_AS_GOOD:g} times as "
-            f"many; or as many in a third of the time, where ours were {_shown(early)}"
-        )
+        if own is None or theirs is None:
+            missed.append(f"{minutes:g} minutes: {JOEYNMT if own else OURS} had no translation of the test set by then")
+        elif own < TIMES_AS_GOOD * theirs and (early is None or early < theirs):
+            missed.append(
+                f"{minutes:g} minutes: {own:.2f} BLEU against {theirs:.2f} of {JOEYNMT}, goal {TIMES_AS_GOOD:g} times "
+                f"as many; or as many in a third of the time, where ours were {_shown(early)}"
+            )
     return missed
 
 
@@ -322,22 +330,25 @@ def draw(result: dict[str, Any], path: Path) -> None:
             style = {"color": colour, "alpha": 1.0 if number == 0 else 0.45, "linewidth": 2 if number == 0 else 1.2}
             curve = [(point.minutes, point.bleu) for point in run.curve]
             axis.plot(*zip((0, 0), *curve, strict=True), marker=".", label=None if number else system, **style)
-        tests = [(float(view), scores["bleu"]) for run in runs for view, scores in run.tests.items()]
+        tests = [(run.took or float(view), scores["bleu"]) for run in runs for view, scores in run.tests.items()]
         for minutes, bleu in tests:
             axis.plot(minutes, bleu, "*", markersize=13, color=colour, markeredgecolor="white", zorder=3)
-            axis.annotate(f"{bleu:.1f}", (minutes, bleu), (4, 6), textcoords="offset points", color=colour, fontsize=9)
-    axis.plot([], [], "*", color="black", markersize=11, markeredgecolor="white", label="test (lines: dev)")
+            place = {"textcoords": "offset points", "ha": "right", "color": colour, "fontsize": 9}
+            axis.annotate(f"{bleu:.1f}", (minutes, bleu), (-5, 6), **place)
+    axis.plot([], [], "*", color="black", markersize=11, markeredgecolor="white", label="test; lines: dev")
+    if len(result["systems"][OURS]) > 1:
+        axis.plot([], [], color=COLOURS[OURS], alpha=0.45, linewidth=1.2, label=f"{OURS}, runs of fewer minutes")
     text = result["text"]
     axis.set(
         xlabel=f"minutes on {result['machine']['threads']} thread{'s' * (result['machine']['threads'] > 1)}",
         ylabel="BLEU",
-        xlim=(0, 1.06 * result["minutes"]),
+        xlim=0,
         ylim=0,
     )
     axis.set_title(f"{text['name']}, {' → '.join(text['pair'])}, {text['pairs']['train']:,} pairs", fontsize=10)
     axis.margins(y=0.1)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=9, loc="upper left")
+    figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 SPLITS = ("train", "dev", "test")
 UPDATES_PER_LOOK = 1000  # after which JoeyNMT's schedule looks for a plateau, as published
-LATE = 1.05  # a validation still belongs to the minutes that it exceeds by one twentieth
+LATE = 1.05  # what exceeds its minutes by one twentieth still belongs to them
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,12 @@ class Outcome:
     """For each number of minutes the scores of the checkpoint that was the best on the dev set by then."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Updates, speed, size and whatever else a reader should know."""
+    took: float | None = None
+    """Minutes until its test was done, where these count."""
+
+    @property
+    def is_late(self) -> bool:
+        return self.took is not None and self.took > LATE * self.minutes
 
     def save(self, path: Path) -> None:
         scratch = path.with_name(f".{path.name}")

@@ -44,10 +44,9 @@ def run(contest: Contest, minutes: float, folder: Path) -> Outcome:
         "target pieces/s": lines[-1]["tokens_per_second"],
         "parameters": sum(weights.numel() for weights in found.make_model().parameters()),
         "pieces": len(found.subwords),
-        "minutes in all": took / 60,
         "recipe": found.recipe.model_dump(mode="json", exclude={"data": {"source", "target", "dev", "test"}}),
     }
-    return Outcome(minutes, curve, {f"{minutes:g}": test | {"updates": lines[-1]["step"]}}, facts)
+    return Outcome(minutes, curve, {f"{minutes:g}": test | {"updates": lines[-1]["step"]}}, facts, took / 60)
 
 
 def run_folder(folder: Path) -> Path:

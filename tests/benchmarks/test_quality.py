@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,18 @@ def test_a_goal_that_was_missed_is_named_with_its_numbers() -> None:
     (missed,) = verdict(result(ours, outcome(60, m30=6.0, m60=8.0)))
     assert missed.startswith("60 minutes: 9.00 BLEU against 8.00")
     assert "7.90" in missed
+
+
+def test_a_run_that_took_longer_than_its_minutes_is_named() -> None:
+    ours = [replace(outcome(60, m60=16.0), took=66.0), replace(outcome(30, m30=12.0), took=30.9)]
+    (missed,) = verdict(result(ours, outcome(60, m30=6.0, m60=8.0)))
+    assert missed.startswith("qknorm took 66.0 minutes where it had 60")
+
+
+def test_nothing_to_compare_with_is_not_a_goal_that_was_met() -> None:
+    ours = [outcome(60, m60=16.0), outcome(30, m30=12.0)]
+    (missed,) = verdict(result(ours, outcome(60, m60=8.0)))
+    assert missed == "30 minutes: JoeyNMT 2.3 had no translation of the test set by then"
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
