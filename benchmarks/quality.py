@@ -12,6 +12,7 @@ number of merges, which are those that qknorm plans for the longest time. The be
 test translations are scored by the same function against the same lines; tokenised text is detokenised first for test.
 - qknorm: `qknorm train --src … --tgt … --minutes N`, nothing else chosen. Its learning rate falls to zero at the end of
   the plan, so each number of minutes is a run of its own, and may have a smaller model. N minutes include the test.
+  Its planner may choose bfloat16 for linear layers, where that is faster; the others have float32 on a CPU.
 - JoeyNMT 2.3: its published recipe for IWSLT'14 (see quality_systems/joeynmt.py). Its schedule knows no time, so one
   run gives all numbers of minutes: the best checkpoint by then (or by a twentieth later). The time of its test is not
   counted. Its beam is 5, not 4; its vocabulary has as many merges, but learned by subword-nmt, of Moses tokens if the
@@ -267,7 +268,7 @@ def words(result: dict[str, Any]) -> list[str]:
         f"layers, {size['heads']} heads, {size['merges']:,} merges; how translations are scored. Not the same:",
         "",
         f"- {OURS} had a run of its own for each number of minutes, since its learning rate falls to zero at the "
-        f"end of its plan. {_smaller(outcomes[OURS], size)}Its minutes include the test; it took "
+        f"end of its plan. {_chosen(outcomes[OURS], size)}Its minutes include the test; it took "
         f"{', '.join(f'{run.took:.1f} of {run.minutes:.3g}' for run in outcomes[OURS] if run.took is not None)}.",
     ]
     if JOEYNMT in outcomes:
@@ -288,11 +289,17 @@ def words(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _smaller(runs: Sequence[Outcome], size: dict[str, Any]) -> str:
-    """Which of our runs chose another size than the longest."""
-    dims = {f"{run.minutes:g}": run.facts.get("recipe", {}).get("model", {}).get("dim") for run in runs}
-    others = [f"{dim} for {minutes} minutes" for minutes, dim in dims.items() if dim not in (None, size["dim"])]
-    return f"Its planner chose d = {', '.join(others)}. " if others else ""
+def _chosen(runs: Sequence[Outcome], size: dict[str, Any]) -> str:
+    """Which of our runs have another size than the longest, or half precision."""
+    recipes = {f"{run.minutes:.3g}": run.facts["recipe"] for run in runs if "recipe" in run.facts}
+    dims = {minutes: recipe["model"]["dim"] for minutes, recipe in recipes.items()}
+    others = [f"{dim} for {minutes} minutes" for minutes, dim in dims.items() if dim != size["dim"]]
+    half = [minutes for minutes, recipe in recipes.items() if recipe["training"]["precision"] != "float32"]
+    return (f"Its planner chose d = {', '.join(others)}. " if others else "") + (
+        f"It computed linear layers in bfloat16 in the runs of {', '.join(half)} minutes, the others all in float32. "
+        if half
+        else ""
+    )
 
 
 def verdict(result: dict[str, Any]) -> list[str]:

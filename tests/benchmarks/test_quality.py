@@ -139,6 +139,17 @@ def test_the_table_has_a_row_for_each_system_and_one_for_their_ratio() -> None:
     assert "2 systems side by side, 1 thread each" in table.lower()
 
 
+def test_a_smaller_model_and_half_precision_of_ours_are_told() -> None:
+    def chosen(minutes: float, dim: int, precision: str) -> Outcome:
+        recipe = {"model": {"dim": dim}, "training": {"precision": precision}}
+        return replace(outcome(minutes), facts={"recipe": recipe})
+
+    ours = [chosen(60, 256, "bf16"), chosen(30, 256, "float32"), chosen(10, 192, "bf16")]
+    table = markdown(result(ours, outcome(60)))
+    assert "Its planner chose d = 192 for 10 minutes." in table
+    assert "in bfloat16 in the runs of 60, 10 minutes" in table
+
+
 def test_a_time_before_the_first_validation_is_an_empty_cell() -> None:
     ours = [outcome(60, m60=20.0), outcome(10, m10=6.0)]
     assert "| JoeyNMT 2.3 | – | – | – | 8.00 |" in markdown(result(ours, outcome(60, m60=8.0)))
