@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+JOEYNMT := .venv-joeynmt
+INSTALL := python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+PIP := $(BIN)/$(INSTALL)
 
-.PHONY: quickstart test test-fast lint format bench bench-attention bench-translation bench-language clean
+.PHONY: quickstart test test-fast lint format bench bench-attention bench-translation bench-language bench-quality clean
 
 quickstart: $(VENV)/toolkit.stamp  ## train two small translators and compare them
 	$(BIN)/qknorm quickstart
@@ -36,8 +38,13 @@ bench-translation: $(VENV)/bench.stamp  ## with REFERENCE=FOLDER also against a 
 bench-language: $(VENV)/bench.stamp  ## with NANOGPT=FOLDER also against a checkout of nanoGPT
 	$(BIN)/python -m benchmarks.language $(if $(NANOGPT),--nanogpt $(NANOGPT))
 
+bench-quality: $(VENV)/toolkit.stamp $(JOEYNMT)/joeynmt.stamp  ## DATA=FOLDER [PAIR=gl-en] [MINUTES=60] [THREADS=1] [REFERENCE=FOLDER]
+	$(if $(DATA),,$(error say which text: make bench-quality DATA=FOLDER, with train, dev and test in two languages))
+	$(BIN)/python -m benchmarks.quality $(DATA) --joeynmt $(JOEYNMT)/bin/python $(if $(PAIR),--pair $(PAIR)) \
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(THREADS),--threads $(THREADS)) $(if $(REFERENCE),--reference $(REFERENCE))
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(JOEYNMT) build dist *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -49,4 +56,11 @@ $(VENV)/torch.stamp: $(VENV)/bin/python constraints.txt
 
 $(VENV)/%.stamp: $(VENV)/torch.stamp pyproject.toml constraints.txt
 	$(PIP) -e ".[$*]"
+	@touch $@
+
+# JoeyNMT in an environment of its own, with our torch. It imports importlib_metadata without asking for it.
+$(JOEYNMT)/joeynmt.stamp: constraints.txt
+	$(PYTHON) -m venv $(JOEYNMT)
+	$(JOEYNMT)/bin/$(INSTALL) torch
+	$(JOEYNMT)/bin/$(INSTALL) joeynmt==2.3.0 importlib_metadata
 	@touch $@

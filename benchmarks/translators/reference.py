@@ -111,12 +111,16 @@ class ReferenceLearner:
         dataset = reference.modules["data_manager"].NMTDataset(sources, targets, size.budget)
         pairs = _PairsInMemory(dataset)
         self._controller = reference.controller(sentences.vocabulary, sentences.said, size, pairs)
-        self._controller.model.train()
+        self.model: nn.Module = self._controller.model
+        self.model.train()
 
     def update(self) -> int:
         before = self._controller.stats["words"]
         self._controller.run_log(1, 1)
         return int(self._controller.stats["words"] - before)
+
+    def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
+        return _translate(self._controller, sources)
 
 
 class ReferenceDecoder:
@@ -135,12 +139,15 @@ class ReferenceDecoder:
             _copy(model, self._controller.model)
 
     def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
-        width = 1 + max(map(len, sources))
-        rows = [[*source, EOS, *[PAD] * (width - 1 - len(source))] for source in sources]
-        controller = self._controller
-        mask = controller.data_manager.logit_mask
-        best, _ = controller._translate([torch.tensor(rows)], np.arange(len(rows)), 0, 1, mask)
-        return [[int(number) for number in line.split()] for line in best]
+        return _translate(self._controller, sources)
+
+
+def _translate(controller: Any, sources: Sequence[Pieces]) -> list[Pieces]:
+    width = 1 + max(map(len, sources))
+    rows = [[*source, EOS, *[PAD] * (width - 1 - len(source))] for source in sources]
+    mask = controller.data_manager.logit_mask
+    best, _ = controller._translate([torch.tensor(rows)], np.arange(len(rows)), 0, 1, mask)
+    return [[int(number) for number in line.split()] for line in best]
 
 
 def _objects(sequences: list[Pieces]) -> np.ndarray[Any, Any]:

@@ -1,0 +1,156 @@
+"""The translation systems whose quality per minute is compared: what is the same for all, and what each leaves behind.
+
+Only the standard library is imported here, since JoeyNMT's own environment reads this too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+SPLITS = ("train", "dev", "test")
+UPDATES_PER_LOOK = 1000  # after which JoeyNMT's schedule looks for a plateau, as published
+LATE = 1.05  # what exceeds its minutes by one twentieth still belongs to them
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What is the same for all systems."""
+
+    text: Path
+    """Folder of train, dev and test in two languages, without pairs of which one side is blank."""
+    source: str
+    target: str
+    tokenized: bool
+    """Whether the text is tokenised: it is then scored detokenised."""
+    threads: int
+
+    def file(self, split: str, language: str) -> Path:
+        return self.text / f"{split}.{language}"
+
+    def lines(self, split: str, language: str) -> list[str]:
+        return self.file(split, language).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+    @property
+    def references(self) -> list[str]:
+        return self.lines("test", self.target)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """A point of a learning curve."""
+
+    minutes: float
+    """Since the system was started; the validation itself has ended then."""
+    updates: int
+    bleu: float
+    """On the dev set, by our function for all systems."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a system has achieved in its minutes."""
+
+    minutes: float
+    curve: list[Validation]
+    tests: dict[str, dict[str, Any]]
+    """For each number of minutes the scores of the checkpoint that was the best on the dev set by then."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Updates, speed, size and whatever else a reader should know."""
+    took: float | None = None
+    """Minutes until its test was done, where these count."""
+
+    @property
+    def is_late(self) -> bool:
+        return self.took is not None and self.took > LATE * self.minutes
+
+    def save(self, path: Path) -> None:
+        scratch = path.with_name(f".{path.name}")
+        scratch.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        scratch.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Outcome:
+        return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Outcome:
+        return cls(**{**content, "curve": [Validation(**point) for point in content["curve"]]})
+
+
+class Clock:
+    """When a system validates, and when it stops.
+
+    Validations end at equal parts of the minutes: each begins as much earlier as the last one took.
+    """
+
+    def __init__(self, minutes: float, validations: int) -> None:
+        self._began, self._end, self._part = time.monotonic(), 60 * minutes, 60 * minutes / validations
+        self._done, self._begun, self._took = 0, 0.0, 0.0
+        self.validating = 0.0
+        """Seconds spent so far."""
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def is_over(self) -> bool:
+        return self.seconds >= self._end
+
+    @property
+    def is_due(self) -> bool:
+        return self.seconds + self._took >= (self._done + 1) * self._part
+
+    def begin_validation(self) -> None:
+        self._begun = self.seconds
+
+    def end_validation(self) -> None:
+        self._took = self.seconds - self._begun
+        self.validating += self._took
+        self._done = max(self._done + 1, int(self.seconds / self._part))
+
+
+def best_by(minutes: float, validations: Iterable[Validation]) -> Validation | None:
+    """The first of the best validations that ended in time."""
+    in_time = [point for point in validations if point.minutes <= LATE * minutes]
+    return max(in_time, key=lambda point: point.bleu, default=None)
+
+
+def write_copy(lines: Sequence[str], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+_running: list[subprocess.Popen[bytes]] = []
+
+
+def run_logged(command: Sequence[str | Path], log: Path, threads: int, more: Mapping[str, str] | None = None) -> None:
+    """Run a system with so many threads in a process of its own; what it says goes to a file."""
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **limits, **(more or {})},
+        )
+        _running.append(process)
+        code = process.wait()
+        _running.remove(process)
+    if code:
+        last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+        raise RuntimeError(f"{Path(command[0]).name} ended with {code}: {last[:300]} (all of it in {log})")
+
+
+def stop_all() -> None:
+    """End the systems that are running."""
+    for process in _running:
+        process.terminate()

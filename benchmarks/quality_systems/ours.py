@@ -1,0 +1,61 @@
+"""qknorm as a user has it: `qknorm train --src … --tgt … --minutes N`, nothing else chosen."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.quality_systems import Contest, Outcome, Validation, run_logged
+from benchmarks.translators import Size
+from qknorm.data.textfiles import read_lines
+from qknorm.evaluation.scores import scores
+from qknorm.training.run import Run
+
+_NAME = "run"
+
+
+def run(contest: Contest, minutes: float, folder: Path) -> Outcome:
+    """A run of its own for these minutes: its schedule ends with them, so that half of a longer run says little."""
+    held_out = {
+        split: json.dumps([str(contest.file(split, language)) for language in (contest.source, contest.target)])
+        for split in ("dev", "test")
+    }
+    train = [contest.file("train", language) for language in (contest.source, contest.target)]
+    command: list[str | Path] = [sys.executable, "-m", "qknorm", "train", "--src", train[0], "--tgt", train[1]]
+    command += ["--minutes", f"{minutes:g}", "--runs", folder, f"name={_NAME}"]
+    command += [f"{split}={files}" for split, files in held_out.items()]
+    began = time.time()
+    # A cache of its own: no run finds the text prepared by an earlier one.
+    run_logged(command, folder / "log.txt", contest.threads, {"QKNORM_CACHE": str(folder / "cache")})
+    took = time.time() - began
+
+    found = Run(run_folder(folder))
+    metrics = found.folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in read_lines(metrics)]
+    # Its own seconds begin with the first update; the file was written last at the last validation.
+    preparing = metrics.stat().st_mtime - began - lines[-1]["seconds"]
+    curve = [Validation((preparing + line["seconds"]) / 60, line["step"], line["dev_bleu"]) for line in lines]
+    hypotheses = list(read_lines(found.folder / "test" / "hypotheses.txt"))
+    test = scores(hypotheses, contest.references, contest.tokenized, contest.target)
+    facts = {
+        "updates": lines[-1]["step"],
+        "target pieces/s": lines[-1]["tokens_per_second"],
+        "parameters": sum(weights.numel() for weights in found.make_model().parameters()),
+        "pieces": len(found.subwords),
+        "recipe": found.recipe.model_dump(mode="json", exclude={"data": {"source", "target", "dev", "test"}}),
+    }
+    return Outcome(minutes, curve, {f"{minutes:g}": test | {"updates": lines[-1]["step"]}}, facts, took / 60)
+
+
+def run_folder(folder: Path) -> Path:
+    return folder / _NAME
+
+
+def size_of_run(folder: Path) -> tuple[Size, int]:
+    """The size that the planner chose, and the merges."""
+    recipe = Run.open(run_folder(folder)).recipe
+    model = recipe.model
+    size = Size(model.dim, model.feed_forward, model.encoder_layers, model.decoder_layers, model.heads)
+    return size, recipe.data.merges

@@ -1,0 +1,258 @@
+"""The parts of the comparison of quality that need neither minutes nor JoeyNMT."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from benchmarks import quality
+from benchmarks.quality import JOEYNMT, OURS, draw, kept_or_made, languages_of, markdown, prepare, verdict
+from benchmarks.quality_systems import Clock, Contest, Outcome, Validation, best_by, joeynmt
+from benchmarks.translators import Size
+from qknorm.data.textfiles import write_lines
+from qknorm.errors import InputError
+
+SIZE = Size(dim=64, feed_forward=128, encoder_layers=2, decoder_layers=3, heads=4)
+
+
+def contest(tokenized: bool = False) -> Contest:
+    return Contest(Path("text"), "gl", "en", tokenized, 1)
+
+
+def outcome(minutes: float, **bleu: float) -> Outcome:
+    """Test BLEU by minutes, given as m20=5.0."""
+    tests = {name.removeprefix("m"): {"bleu": value, "chrf": 30.0, "updates": 7} for name, value in bleu.items()}
+    facts = {"updates": 7, "target pieces/s": 1234.5, "parameters": 6_000_000, "validating": 0.1}
+    return Outcome(minutes, [Validation(minutes / 2, 3, 1.0), Validation(minutes, 7, 2.0)], tests, facts)
+
+
+def result(ours: list[Outcome], theirs: Outcome) -> dict[str, Any]:
+    return {
+        "machine": {"threads": 1},
+        "side by side": 2,
+        "minutes": 60.0,
+        "text": {
+            "name": "ted-gl-en",
+            "pair": ["gl", "en"],
+            "tokenized": True,
+            "pairs": {"train": 11_233, "dev": 742, "test": 1_112},
+        },
+        "size": {
+            "merges": 3000,
+            "dim": 256,
+            "feed_forward": 1024,
+            "encoder_layers": 3,
+            "decoder_layers": 3,
+            "heads": 4,
+        },
+        "systems": {OURS: [asdict(run) for run in ours], JOEYNMT: [asdict(theirs)]},
+    }
+
+
+def test_validations_of_joeynmt_are_read_with_all_their_measures() -> None:
+    text = (
+        "Steps: 400\tloss: 4.98131\tacc: 0.03509\tppl: 145.66496\tbleu: 0.01661\tLR: 0.00030000\t*\n"
+        "Steps: 800\tloss: 4.80567\tacc: 0.02480\tppl: 122.20188\tbleu: 10.07670\tLR: 0.00030000\t\n"
+    )
+    found = joeynmt.parse_validations(text)
+    assert list(found) == [400, 800]
+    assert found[800] == {"loss": 4.80567, "acc": 0.0248, "ppl": 122.20188, "bleu": 10.0767, "lr": 0.0003}
+
+
+def test_joeynmt_gets_our_size_and_merges(tmp_path: Path) -> None:
+    made = joeynmt.config(contest(), SIZE, 3000, tmp_path)
+    encoder, decoder = made["model"]["encoder"], made["model"]["decoder"]
+    assert (encoder["num_layers"], decoder["num_layers"]) == (2, 3)
+    assert {stack[key] for stack in (encoder, decoder) for key in ("hidden_size",)} == {64}
+    assert encoder["embeddings"]["embedding_dim"] == 64
+    assert (encoder["ff_size"], encoder["num_heads"]) == (128, 4)
+    assert made["data"]["src"]["tokenizer_cfg"]["num_merges"] == 3000
+    assert (made["data"]["src"]["lang"], made["data"]["trg"]["lang"]) == ("gl", "en")
+
+
+@pytest.mark.parametrize(("tokenized", "pretokenizer"), [(True, "none"), (False, "moses")])
+def test_joeynmt_tokenises_only_text_that_is_not_tokenised(tokenized: bool, pretokenizer: str, tmp_path: Path) -> None:
+    made = joeynmt.config(contest(tokenized), SIZE, 3000, tmp_path)
+    assert made["data"]["trg"]["tokenizer_cfg"]["pretokenizer"] == pretokenizer
+
+
+def test_the_configuration_comes_back_from_its_file(tmp_path: Path) -> None:
+    made = joeynmt.config(contest(), SIZE, 3000, tmp_path)
+    joeynmt.save_config(made, tmp_path / "config.yaml")
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == made
+
+
+def test_the_best_checkpoint_is_that_of_the_minutes() -> None:
+    curve = [Validation(10, 1, 3.0), Validation(20.5, 2, 5.0), Validation(30, 3, 4.0), Validation(60, 4, 6.0)]
+    assert [found and found.updates for found in (best_by(minutes, curve) for minutes in (5, 10, 20, 30, 60))] == [
+        None,
+        1,
+        2,
+        2,
+        4,
+    ]
+
+
+def test_a_validation_begins_as_early_as_the_last_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("benchmarks.quality_systems.time.monotonic", lambda: now[0])
+    clock = Clock(minutes=1, validations=6)
+    now[0] = 9.9
+    assert not clock.is_due
+    now[0] = 10.0
+    assert clock.is_due
+    clock.begin_validation()
+    now[0] = 13.0
+    clock.end_validation()
+    now[0] = 16.9
+    assert not clock.is_due
+    now[0] = 17.0
+    assert clock.is_due
+    assert not clock.is_over
+    now[0] = 60.0
+    assert clock.is_over
+
+
+def test_a_validation_that_takes_longer_than_a_part_is_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [10.0]
+    monkeypatch.setattr("benchmarks.quality_systems.time.monotonic", lambda: now[0])
+    clock = Clock(minutes=1, validations=6)
+    clock.begin_validation()
+    now[0] = 10.0 + 31.0
+    clock.end_validation()
+    monkeypatch.setattr(clock, "_took", 0.0)
+    assert not clock.is_due
+
+
+def test_the_table_has_a_row_for_each_system_and_one_for_their_ratio() -> None:
+    ours = [outcome(60, m60=20.0), outcome(30, m30=15.0), outcome(20, m20=12.0), outcome(10, m10=6.0)]
+    table = markdown(result(ours, outcome(60, m10=1.0, m20=4.0, m30=6.0, m60=8.0)))
+    assert "| qknorm | 6.00 | 12.00 | 15.00 | 20.00 | 30.00 | 7 | 1,234 | 6,000,000 |" in table
+    assert "| JoeyNMT 2.3 | 1.00 | 4.00 | 6.00 | 8.00 | 30.00 |" in table
+    assert "| qknorm × JoeyNMT 2.3 | 6.00 | 3.00 | 2.50 | 2.50 |" in table
+    assert "11,233 pairs" in table
+    assert "2 systems side by side, 1 thread each" in table.lower()
+
+
+def test_a_smaller_model_and_half_precision_of_ours_are_told() -> None:
+    def chosen(minutes: float, dim: int, precision: str) -> Outcome:
+        recipe = {"model": {"dim": dim}, "training": {"precision": precision}}
+        return replace(outcome(minutes), facts={"recipe": recipe})
+
+    ours = [chosen(60, 256, "bf16"), chosen(30, 256, "float32"), chosen(10, 192, "bf16")]
+    table = markdown(result(ours, outcome(60)))
+    assert "Its planner chose d = 192 for 10 minutes." in table
+    assert "in bfloat16 in the runs of 60, 10 minutes" in table
+
+
+def test_a_time_before_the_first_validation_is_an_empty_cell() -> None:
+    ours = [outcome(60, m60=20.0), outcome(10, m10=6.0)]
+    assert "| JoeyNMT 2.3 | – | – | – | 8.00 |" in markdown(result(ours, outcome(60, m60=8.0)))
+
+
+def test_twice_the_bleu_meets_the_goal() -> None:
+    ours = [outcome(60, m60=16.0), outcome(30, m30=12.0)]
+    assert verdict(result(ours, outcome(60, m30=6.0, m60=8.0))) == []
+
+
+def test_the_same_bleu_in_a_third_of_the_time_meets_the_goal() -> None:
+    ours = [outcome(60, m60=9.0), outcome(30, m30=9.0), outcome(20, m20=8.0), outcome(10, m10=6.0)]
+    assert verdict(result(ours, outcome(60, m30=6.0, m60=8.0))) == []
+
+
+def test_a_goal_that_was_missed_is_named_with_its_numbers() -> None:
+    ours = [outcome(60, m60=9.0), outcome(30, m30=13.0), outcome(20, m20=7.9)]
+    (missed,) = verdict(result(ours, outcome(60, m30=6.0, m60=8.0)))
+    assert missed.startswith("60 minutes: 9.00 BLEU against 8.00")
+    assert "7.90" in missed
+
+
+def test_a_run_that_took_longer_than_its_minutes_is_named() -> None:
+    ours = [replace(outcome(60, m60=16.0), took=66.0), replace(outcome(30, m30=12.0), took=30.9)]
+    (missed,) = verdict(result(ours, outcome(60, m30=6.0, m60=8.0)))
+    assert missed.startswith("qknorm took 66.0 minutes where it had 60")
+
+
+def test_nothing_to_compare_with_is_not_a_goal_that_was_met() -> None:
+    ours = [outcome(60, m60=16.0), outcome(30, m30=12.0)]
+    (missed,) = verdict(result(ours, outcome(60, m60=8.0)))
+    assert missed == "30 minutes: JoeyNMT 2.3 had no translation of the test set by then"
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    draw(result([outcome(60, m60=16.0)], outcome(60, m60=8.0)), tmp_path / "quality.png")
+    assert (tmp_path / "quality.png").stat().st_size > 10_000
+
+
+def test_a_system_without_a_checkpoint_in_time_is_drawn_by_its_curve_alone(tmp_path: Path) -> None:
+    draw(result([outcome(60, m60=16.0)], outcome(60)), tmp_path / "quality.png")
+    assert (tmp_path / "quality.png").exists()
+
+
+def test_an_outcome_comes_back_from_its_file(tmp_path: Path) -> None:
+    outcome(60, m60=8.0).save(tmp_path / "outcome.json")
+    assert Outcome.load(tmp_path / "outcome.json") == outcome(60, m60=8.0)
+
+
+def test_a_finished_system_is_not_run_again(tmp_path: Path) -> None:
+    calls = []
+
+    def work(folder: Path) -> Outcome:
+        calls.append(folder)
+        return outcome(1, m1=8.0)
+
+    for _ in range(2):
+        found = kept_or_made(work, tmp_path / "joeynmt-1", Console(quiet=True))
+    assert len(calls) == 1
+    assert found == outcome(1, m1=8.0)
+
+
+def test_what_was_begun_and_not_ended_is_begun_again(tmp_path: Path) -> None:
+    half = tmp_path / "joeynmt-1" / "model" / "5.ckpt"
+    half.parent.mkdir(parents=True)
+    half.touch()
+    kept_or_made(lambda _: outcome(1, m1=8.0), tmp_path / "joeynmt-1", Console(quiet=True))
+    assert not half.exists()
+
+
+def write_text(folder: Path, lines: int = 3) -> None:
+    for split in ("train", "dev", "test"):
+        write_lines(folder / f"{split}.gl", ["Ola , mundo ."] * lines)
+        write_lines(folder / f"{split}.en", ["Hello , world ."] * (lines - 1) + [" "])
+
+
+def test_the_pair_is_told_by_the_name_of_the_folder_or_given(tmp_path: Path) -> None:
+    write_text(tmp_path / "ted-gl-en")
+    assert languages_of(tmp_path / "ted-gl-en", None) == ("gl", "en")
+    assert languages_of(tmp_path / "ted-gl-en", "en-gl") == ("en", "gl")
+
+
+def test_a_folder_that_does_not_say_its_pair_is_asked_for_it(tmp_path: Path) -> None:
+    write_text(tmp_path / "talks")
+    with pytest.raises(InputError, match="PAIR=en-gl or PAIR=gl-en"):
+        languages_of(tmp_path / "talks", None)
+
+
+def test_pairs_with_a_blank_side_are_left_out_for_all(tmp_path: Path) -> None:
+    write_text(tmp_path / "ted-gl-en")
+    made = prepare(tmp_path / "ted-gl-en", None, 1, tmp_path / "out")
+    assert made.lines("test", "gl") == ["Ola , mundo ."] * 2
+    assert made.references == ["Hello , world ."] * 2
+    assert made.tokenized
+
+
+def test_outcomes_of_another_text_are_not_mixed_in(tmp_path: Path) -> None:
+    write_text(tmp_path / "ted-gl-en")
+    prepare(tmp_path / "ted-gl-en", None, 1, tmp_path / "out")
+    write_text(tmp_path / "ted-gl-en", lines=4)
+    with pytest.raises(InputError, match="another text"):
+        prepare(tmp_path / "ted-gl-en", None, 1, tmp_path / "out")
+
+
+def test_a_validation_ends_at_each_time_of_the_table() -> None:
+    assert all((part * quality.VALIDATIONS).is_integer() for part in quality.PARTS)
