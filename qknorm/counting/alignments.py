@@ -28,7 +28,7 @@ from torch import Tensor
 from qknorm.data.batches import Encoded, FixedPairs
 
 ROUNDS = 5
-_DIAGONAL = 4.0  # how strongly places near the diagonal are preferred
+DIAGONAL = 4.0  # how strongly places near the diagonal are preferred
 _NULL = 0.5  # of the probability of a chance pair: what a piece without a translation goes to
 _LONGEST = 200  # pieces of a sentence; what follows is not counted
 _LEAST = 0.005  # entries of M below this say nothing
@@ -231,4 +231,4 @@ def _block(side: Encoded, rows: Rows, length: int) -> NDArray[np.int32]:
 
 def _prior(height: int, width: int) -> Tensor:
     source, target = torch.arange(height) / height, torch.arange(width) / width
-    return (source[:, None] - target).abs_().mul_(-_DIAGONAL).exp_()
+    return (source[:, None] - target).abs_().mul_(-DIAGONAL).exp_()

@@ -11,10 +11,10 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from qknorm.counting.alignments import DIAGONAL
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import EOS
 
-DIAGONAL = 4.0
 _KNOWN_ABOVE = 0.02  # the sum over the source below which a count says nothing
 _LEAST_PROBABILITY = 1e-6
 

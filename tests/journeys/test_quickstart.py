@@ -26,7 +26,9 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(corpora, "get", unreachable)
-    monkeypatch.setattr(quickstart, "SETTINGS", {"model": TINY, "training": {"max_updates": 30, "budget": 512, "validate_every": 30}})
+    monkeypatch.setattr(
+        quickstart, "SETTINGS", {"model": TINY, "training": {"max_updates": 30, "budget": 512, "validate_every": 30}}
+    )
     monkeypatch.setattr(quickstart, "WITHOUT_NETWORK", "phrasebook-en-gl:500")
     done = command("quickstart")
     assert done.code == 0, done.errors

@@ -9,7 +9,7 @@ from torch import nn
 from qknorm.training.half import HalfLinear, use_half_products
 
 # bfloat16 has eight bits: each factor is rounded by 2^-9 at most, and so is the product.
-TOLERANCE = {"rtol": 0.02, "atol": 0.02}
+TOLERANCE = 0.02
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -21,16 +21,16 @@ def test_values_and_gradients_are_those_of_a_linear_layer(bias: bool) -> None:
     rounded = x.detach().float().requires_grad_()
     expected, out = plain(x), half(rounded)
     assert out.dtype == torch.float32
-    torch.testing.assert_close(out.double(), expected, **TOLERANCE)
+    torch.testing.assert_close(out.double(), expected, rtol=TOLERANCE, atol=TOLERANCE)
     expected.square().mean().backward()
     out.square().mean().backward()
     assert x.grad is not None
     assert rounded.grad is not None
-    torch.testing.assert_close(rounded.grad.double(), x.grad, **TOLERANCE)
+    torch.testing.assert_close(rounded.grad.double(), x.grad, rtol=TOLERANCE, atol=TOLERANCE)
     for ours, theirs in zip(half.parameters(), plain.parameters(), strict=True):
         assert ours.grad is not None
         assert theirs.grad is not None
-        torch.testing.assert_close(ours.grad.double(), theirs.grad, **TOLERANCE)
+        torch.testing.assert_close(ours.grad.double(), theirs.grad, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_it_really_rounds() -> None:
