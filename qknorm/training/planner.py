@@ -43,17 +43,19 @@ class Shape:
 
 
 SHAPES = (
-    Shape(128, 512, 3, 3, 4),
-    Shape(192, 768, 3, 3, 4),
+    Shape(128, 256, 3, 2, 4),
+    Shape(192, 384, 3, 2, 4),
+    Shape(256, 512, 3, 2, 4),
     Shape(256, 1024, 3, 3, 4),
     Shape(384, 1536, 4, 4, 6),
     Shape(512, 2048, 4, 4, 8),
 )
 
 # A model may be as large as this many positions learned per weight allow: with fewer, a smaller one gets further.
-_POSITIONS_PER_WEIGHT = 0.6
+_POSITIONS_PER_WEIGHT = 1.0
 # Of the speed of a large matrix product, what a training run reaches before its own speed has been measured.
 _EFFICIENCY = 0.6
+_MERGES = 4.6  # times the square root of the words
 MOST_PASSES = 150  # more only learn the text by heart
 # Per position, in units of what an update takes for it: greedy translation and loss of dev; beam search of test.
 _VALIDATION_COST, _TEST_COST = 0.8, 1.2
@@ -93,18 +95,20 @@ class Plan:
 
 def merges_for(words: int) -> int:
     """Merges of the vocabulary for a text of so many words, both sides: rare pieces cannot be learned."""
-    return round_to(min(max(2.1 * math.sqrt(words) * 2.2, 500), 8000), 500)
+    return round(min(max(_MERGES * math.sqrt(words), 500), 8000) / 500) * 500
 
 
 def shape_for(operations: float, vocabulary: int) -> Shape:
     """The largest model that learns enough positions with so many floating-point operations."""
-    affordable = [shape for shape in SHAPES if _learned(shape, operations, vocabulary) >= shape.weights]
+    affordable = [
+        shape for shape in SHAPES if _learned(shape, operations, vocabulary) >= _POSITIONS_PER_WEIGHT * shape.weights
+    ]
     return affordable[-1] if affordable else SHAPES[0]
 
 
 def _learned(shape: Shape, operations: float, vocabulary: int) -> float:
-    per_position = 6 * (shape.weights + shape.dim * vocabulary)
-    return operations / per_position / _POSITIONS_PER_WEIGHT
+    """Positions that a model of this shape can learn: six operations for each weight, two forwards, four backwards."""
+    return _EFFICIENCY * operations / (6 * (shape.weights + shape.dim * vocabulary))
 
 
 def plan(
@@ -161,7 +165,3 @@ def prolonged(done: int, more: Plan) -> dict[str, dict[str, Any]]:
 def _ending(updates: int, still_to_do: int) -> dict[str, int]:
     """The decay takes its share of all updates, but of those that are still to be done."""
     return {"max_updates": updates, "decay": max(min(round(_DECAY * updates), still_to_do - 1), 1)}
-
-
-def round_to(number: float, unit: int) -> int:
-    return round(number / unit) * unit
