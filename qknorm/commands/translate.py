@@ -37,6 +37,9 @@ def translate(
     attention: Annotated[
         bool, typer.Option("--attention", help="With --json: all attention weights of the best translation.")
     ] = False,
+    alignment: Annotated[
+        bool, typer.Option("--alignment", help="With --json: which word comes from which, of the best translation.")
+    ] = False,
     beam_size: Annotated[int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 is greedy and fast.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Larger prefers longer translations.")] = None,
     min_length: Annotated[int, typer.Option(min=0, help="Of a translation, in pieces.")] = 0,
@@ -58,8 +61,8 @@ def translate(
 
     drawing = {"temperature": temperature, "top_k": top_k, "seed": seed}
     searching = {"beam_size": beam_size, "length_penalty": length_penalty}
-    if (pieces or attention) and not as_json:
-        raise InputError("--pieces and --attention belong to --json")
+    if (pieces or attention or alignment) and not as_json:
+        raise InputError("--pieces, --attention and --alignment belong to --json")
     if not sample and any(value is not None for value in drawing.values()):
         raise InputError("--temperature, --top-k and --seed belong to --sample")
     if sample and any(value is not None for value in searching.values()):
@@ -85,7 +88,7 @@ def translate(
         numbered = enumerate(progress.track(zip(sources, results, strict=True), total), start=1)
         for number, (source, translations) in numbered:
             if as_json:
-                text = _as_json(number, source, translations, translator, pieces, attention)
+                text = _as_json(number, source, translations, translator, pieces, attention, alignment)
             elif n_best is None:
                 text = translations[0].text
             else:
@@ -129,6 +132,7 @@ def _as_json(
     translator: Translator,
     pieces: bool,
     attention: bool,
+    alignment: bool,
 ) -> str:
     shown: dict[str, Any] = {"line": number, "source": source}
     shown["translations"] = [
@@ -137,6 +141,8 @@ def _as_json(
     ]
     if attention:
         shown["attention"] = [_weights(translator.explain_part(part)) for part in translations[0].parts]
+    if alignment:
+        shown["alignment"] = translator.alignment(translations[0])
     return json.dumps(shown, ensure_ascii=False)
 
 

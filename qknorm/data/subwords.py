@@ -104,6 +104,16 @@ class Subwords:
         text: str = self._tokenizer.decoder.decode(pieces)
         return _from_raw(text)
 
+    def word_numbers(self, numbers: Sequence[int]) -> list[int]:
+        """Of each piece, the number of the word that it belongs to: words are what spaces separate in the text."""
+        found, word, ended = [], -1, True
+        for number in numbers:
+            piece = self.pieces[number]
+            word += ended if self.scheme == "words" else (piece.startswith(_SPACE) or word < 0)
+            ended = piece.endswith(_WORD_END)
+            found.append(word)
+        return found
+
     def within(self, lines: Iterable[str]) -> set[int]:
         """All that BPE-dropout may give for these lines: every piece that is a stretch of one of their words.
 

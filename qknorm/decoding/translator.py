@@ -16,7 +16,7 @@ from qknorm.decoding.sampling import SamplingSettings, sample
 from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
-from qknorm.models.translator import TranslatorModel
+from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
 from qknorm.training.checkpoint import Checkpoints
 from qknorm.training.run import Run
 
@@ -62,6 +62,7 @@ class Translator:
     longest: source pieces of the longest sentence that the model was trained on; a longer line is split.
     sampling: draw translations at random instead of searching for the best; `settings` then give the lengths alone.
     pair: the number of the language pair, where the model translates several.
+    taught: whether a head of attention was taught where words are translated from; `alignment` asks it.
     """
 
     def __init__(
@@ -72,8 +73,9 @@ class Translator:
         longest: int | None = None,
         sampling: SamplingSettings | None = None,
         pair: int = 0,
+        taught: bool = False,
     ) -> None:
-        self.model, self.subwords, self.longest, self.pair = model, subwords, longest, pair
+        self.model, self.subwords, self.longest, self.pair, self.taught = model, subwords, longest, pair, taught
         self.settings, self.sampling = settings or BeamSettings(), sampling
 
     @classmethod
@@ -84,10 +86,12 @@ class Translator:
         model = run.make_model()
         if not Checkpoints(run.folder / "checkpoints").load_best(model):
             raise InputError(f"{folder} has no whole checkpoint; go on with: qknorm train {folder} --resume")
-        recipe = run.recipe.decoding
-        settings = BeamSettings(recipe.beam_size, recipe.length_penalty, recipe.extra_length)
+        recipe = run.recipe
+        decoding = recipe.decoding
+        settings = BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        return cls(model.to(device).eval(), run.subwords, settings, run.longest_source(number), pair=number)
+        longest, taught = run.longest_source(number), recipe.training.taught > 0
+        return cls(model.to(device).eval(), run.subwords, settings, longest, pair=number, taught=taught)
 
     def with_settings(self, settings: BeamSettings, sampling: SamplingSettings | None = None) -> Translator:
         """The same model, searched in another way."""
@@ -138,6 +142,21 @@ class Translator:
         """The same for a part of a translation that was made before."""
         maps = attention_maps(self.model, part.source, part.target.pieces, self.pair)
         return Explanation(self.spelled(part.source), self.spelled(part.target.pieces), part.target.piece_scores, maps)
+
+    def alignment(self, translation: Translation) -> list[tuple[int, int]]:
+        """Which word of the source (counted from 0, as spaces separate them) each word of a translation comes from.
+
+        A word for which the taught head looks at no word in particular but at the end of the sentence is left out.
+        """
+        if not self.taught:
+            raise InputError("this model was not taught word alignments; a run of `qknorm train --minutes` is")
+        links, read, said = [], 0, 0
+        for part in translation.parts:
+            source, target = (self.subwords.word_numbers(side) for side in (part.source, part.target.pieces))
+            weights = attention_maps(self.model, part.source, part.target.pieces, self.pair).cross[-1, TAUGHT_HEAD]
+            links += [(read + one, said + other) for one, other in word_links(weights, source, target)]
+            read, said = read + max(source, default=-1) + 1, said + max(target, default=-1) + 1
+        return links
 
     def spelled(self, pieces: Sequence[int]) -> list[str]:
         """Pieces as they stand in the vocabulary, and EOS."""
@@ -208,6 +227,15 @@ class Translator:
             log_probabilities[said] = logits.log_softmax(-1)
             scores.append(float(log_probabilities[wanted]))
         return scores
+
+
+def word_links(weights: torch.Tensor, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:
+    """From weights (target pieces, source pieces, both with EOS) to pairs of words, given the word of each piece."""
+    read, said = max(source, default=-1) + 1, max(target, default=-1) + 1
+    by_source = torch.zeros(len(weights), read + 1).index_add_(1, torch.tensor([*source, read]), weights)
+    by_word = torch.zeros(said + 1, read + 1).index_add_(0, torch.tensor([*target, said]), by_source)
+    best = by_word[:said].argmax(1).tolist()
+    return [(one, word) for word, one in enumerate(best) if one < read]
 
 
 def _chunks(lines: Iterable[str], lines_at_once: int) -> Iterator[list[str]]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from qknorm.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Scheme, Subwords
+from qknorm.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Scheme, Subwords, looks_tokenized
 from qknorm.errors import InputError
 
 LINES = [
@@ -217,3 +217,32 @@ class TestFiles:
             (tmp_path / "broken.json").write_text(content, encoding="utf-8")
             with pytest.raises(InputError, match=r"broken\.json is damaged"):
                 Subwords.load(tmp_path / "broken.json")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "line"),
+    [("words", "the cat eats bread ."), ("raw", "The cat eats bread."), ("raw", "¿Qué?"), ("words", "")],
+)
+def test_pieces_know_their_words(scheme: Scheme, line: str) -> None:
+    """Joined by their words, the pieces give the words that spaces separate."""
+    subwords = Subwords.learn(["the cat eats bread .", "The cat eats  bread."], 8, scheme)
+    (numbers,) = subwords.encode([line])
+    pieces_of: dict[int, list[int]] = {}
+    for number, word in zip(numbers, subwords.word_numbers(numbers), strict=True):
+        pieces_of.setdefault(word, []).append(number)
+    assert list(pieces_of) == list(range(len(line.split())))
+    assert [subwords.decode(pieces) for pieces in pieces_of.values()] == line.split()
+
+
+@pytest.mark.parametrize(
+    ("lines", "tokenized"),
+    [
+        (["I see , he said .", "Mr. Smith is here ."], True),
+        (["I see, he said.", "It costs 1.5 euros."], False),
+        (["no signs here", ""], False),
+        ([], False),
+        (["... and so on ."], True),
+    ],
+)
+def test_tokenised_text_has_spaces_before_its_signs(lines: list[str], tokenized: bool) -> None:
+    assert looks_tokenized(lines * 3) is tokenized

@@ -13,6 +13,7 @@ import torch
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.sampling import SamplingSettings
+from qknorm.decoding.translator import word_links
 from qknorm.errors import InputError
 
 
@@ -104,3 +105,20 @@ def test_a_given_translation_can_be_explained(translator: Translator, lines: lis
 def test_only_one_sentence_is_explained_at_a_time(translator: Translator, line: str) -> None:
     with pytest.raises(InputError, match="explain one sentence at a time"):
         translator.explain(line)
+
+
+def test_words_are_linked_by_the_sum_over_their_pieces() -> None:
+    """Source: two words of one and two pieces, then EOS. Target: one word of two pieces, one that looks at EOS, EOS."""
+    weights = torch.tensor(
+        [[0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.3, 0.0], [0.1, 0.2, 0.0, 0.7], [0.9, 0.0, 0.0, 0.1]], dtype=torch.float32
+    )
+    assert word_links(weights, [0, 1, 1], [0, 0, 1]) == [(1, 0)]
+    assert word_links(weights[:, [0, 3]], [0], [0, 0, 1]) == [(0, 0)]
+    assert word_links(torch.ones(1, 1), [], []) == []
+
+
+def test_a_model_that_was_not_taught_has_no_alignment(trained_run: Path) -> None:
+    translator = Translator.load(trained_run)
+    (best,) = next(translator.translations(["The house is red."]))
+    with pytest.raises(InputError, match="was not taught word alignments"):
+        translator.alignment(best)
