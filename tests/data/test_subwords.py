@@ -237,7 +237,7 @@ def test_pieces_know_their_words(scheme: Scheme, line: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "tokenized"),
     [
-        (["I see , he said .", "Mr. Smith is here ."], True),
+        (["I see , he said , and went .", "Mr. Smith is here , too ."], True),
         (["I see, he said.", "It costs 1.5 euros."], False),
         (["no signs here", ""], False),
         ([], False),
