@@ -30,7 +30,7 @@ Name = Literal[
     "lp-figures",
     "future-work",
 ]
-Size = Literal["smoke", "small", "paper"]
+Size = Literal["smoke", "small", "medium", "paper"]
 
 _WIDTH = 120  # of a table in a file
 
@@ -38,7 +38,11 @@ _WIDTH = 120  # of a table in a file
 def reproduce(
     experiment: Annotated[Name, typer.Argument(help="A table or the figures of a paper.")],
     size: Annotated[
-        Size, typer.Option(help="smoke takes minutes, small hours on a CPU; paper is the published setting, for a GPU.")
+        Size,
+        typer.Option(
+            help="smoke takes minutes, small an hour or two on a CPU, medium half an hour a run; "
+            "paper is the published setting, for a GPU."
+        ),
     ] = "small",
     corpus: Annotated[
         str | None, typer.Option(help="Another corpus in the paper's place: a name (qknorm data list) or a folder.")

@@ -63,7 +63,8 @@ class TranslationTask:
             return self.model(dropped), batch.target_tokens
         shown: list[Tensor] = []
         loss: Tensor = self.model(dropped, shown.append)
-        return loss + weight * self.guide.loss(shown[0], batch), batch.target_tokens
+        lesson = weight * self.guide.loss(shown[0], batch)
+        return loss + (lesson - lesson.detach()), batch.target_tokens  # it teaches, but is not part of what is shown
 
     def _weight_of_guide(self) -> float:
         """It falls from 1 to 0 over the first updates."""

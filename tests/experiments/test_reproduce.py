@@ -35,7 +35,7 @@ def test_the_published_gain_is_0_928_on_average() -> None:
     assert set(TABLE_1) == set(PAIRS)
 
 
-@pytest.mark.parametrize("size", ["smoke", "small", "paper"])
+@pytest.mark.parametrize("size", ["smoke", "small", "medium", "paper"])
 def test_every_experiment_has_possible_recipes_in_every_size(size: Size) -> None:
     for name, experiment in EXPERIMENTS.items():
         planned = reproduce.plan(name, size, "multi30k-en-de", 2)
