@@ -60,6 +60,7 @@ def planned_recipe(recipe: Recipe, folder: Path, console: Console) -> Recipe:
         translations(prepared, console)  # found again when training begins
     operations = operations_per_second() * processes.count() * (seconds - (time.monotonic() - began))
     start = merged(start, {"model": asdict(planner.shape_for(operations, len(prepared.subwords)))})
+    start = merged(start, {"training": {"peak": planner.peak_for(filled(start).model.dim)}})
     precisions: list[Precision] = ["float32", "bf16"] if processes.device().type == "cpu" else ["float32"]
     candidates = [filled(merged(start, {"training": {"precision": precision}})) for precision in precisions]
     speeds = {one.training.precision: _speed(one, sets, prepared) for one in candidates}

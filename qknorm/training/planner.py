@@ -68,7 +68,6 @@ START: dict[str, dict[str, Any]] = {
     "training": {
         "schedule": "trapezoid",
         "budget": 1024,
-        "peak": 1.5e-3,
         "max_updates": 2,
         "decay": 1,
         "stop_after": 6,
@@ -104,6 +103,11 @@ def shape_for(operations: float, vocabulary: int) -> Shape:
         shape for shape in SHAPES if _learned(shape, operations, vocabulary) >= _POSITIONS_PER_WEIGHT * shape.weights
     ]
     return affordable[-1] if affordable else SHAPES[0]
+
+
+def peak_for(dim: int) -> float:
+    """The highest learning rate: 0.0015 for a width of 256, less for wider models."""
+    return round(1.5e-3 * math.sqrt(256 / dim), 5)
 
 
 def _learned(shape: Shape, operations: float, vocabulary: int) -> float:

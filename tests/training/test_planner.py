@@ -65,8 +65,14 @@ def test_more_operations_never_give_a_smaller_model(operations: float, vocabular
 
 
 def test_ten_minutes_and_ten_hours_of_two_cores_want_different_models() -> None:
-    assert planner.shape_for(10 * 60 * 2e11, 3000).dim == 256
-    assert planner.shape_for(10 * 3600 * 2e11, 3000).dim > 256
+    assert planner.shape_for(10 * 60 * 2.8e11, 3000).dim == 256
+    assert planner.shape_for(10 * 3600 * 2.8e11, 3000).dim > 256
+
+
+def test_wider_models_learn_more_slowly() -> None:
+    assert planner.peak_for(256) == 1.5e-3
+    assert planner.peak_for(64) == 3e-3
+    assert planner.peak_for(1024) == 0.75e-3
 
 
 @pytest.mark.parametrize(("words", "merges"), [(1_000, 500), (430_000, 3_000), (6_000_000, 8_000)])
