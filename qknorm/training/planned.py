@@ -28,11 +28,10 @@ from qknorm.training import planner, processes
 from qknorm.training.checkpoint import Checkpoints
 from qknorm.training.half import use_half_products
 from qknorm.training.planner import Corpus, Plan
-from qknorm.training.recipe import Recipe, merged, save_recipe
+from qknorm.training.recipe import Recipe, checked, merged, save_recipe
 from qknorm.training.run import Run, make_model
 from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
 from qknorm.training.speed import operations_per_second, seconds_per_update
-from qknorm.training.trainer import Precision
 
 _BATCHES_MEASURED = 64
 
@@ -41,36 +40,54 @@ Content = Mapping[str, Any]
 
 def planned_recipe(recipe: Recipe, folder: Path, console: Console) -> Recipe:
     """The recipe with all that its minutes decide, for a new run in `folder`."""
-    assert recipe.minutes is not None
-    began, seconds = time.monotonic(), recipe.minutes * 60
-    given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
+    planning = _Planning(recipe, folder, console)
+    planning.choose_model()
+    planning.choose_precision()
+    return planning.choose_length()
 
-    def filled(*planned: Content) -> Recipe:
-        """What the recipe says, over what was planned."""
-        content = merged(*planned, given)
+
+class _Planning:
+    """One decision after the other, each laid under what the recipe says itself."""
+
+    def __init__(self, recipe: Recipe, folder: Path, console: Console) -> None:
+        assert recipe.minutes is not None
+        self._began, self._seconds, self._console = time.monotonic(), recipe.minutes * 60, console
+        self._given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
+        self._sets = read_sets(recipe.data, folder / "data")
+        self._planned = merged(planner.START, {"data": {"merges": planner.merges_for(_words(self._sets))}})
+        self._prepared = prepare_sets(self._sets, self._recipe().data)
+        if self._recipe().model.embedding_init == "counted":
+            translations(self._prepared, console)  # kept, and found again when training begins
+
+    def choose_model(self) -> None:
+        operations = operations_per_second(processes.device()) * processes.count() * self._seconds_left()
+        shape = asdict(planner.shape_for(operations, len(self._prepared.subwords)))
+        dim = self._given.get("model", {}).get("dim", shape["dim"])
+        shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
+        self._planned = merged(self._planned, {"model": shape, "training": {"peak": planner.peak_for(dim)}})
+
+    def choose_precision(self) -> None:
+        """The faster one of two, as measured; a GPU keeps float32 unless the recipe says otherwise."""
+        choices = ("float32", "bf16") if processes.device().type == "cpu" else ("float32",)
+        plans = [merged(self._planned, {"training": {"precision": precision}}) for precision in choices]
+        speeds = [_speed(self._recipe(plan), self._sets, self._prepared) for plan in plans]
+        self._speed, self._planned = min(zip(speeds, plans, strict=True), key=lambda choice: choice[0])
+
+    def choose_length(self) -> Recipe:
+        corpus, left, wanted = _corpus(self._sets, self._prepared), self._seconds_left(), self._recipe()
+        updates = wanted.training.max_updates if "max_updates" in self._given.get("training", {}) else None
+        plan, twice = (planner.plan(corpus, time, *self._speed, updates) for time in (left, left + self._seconds))
+        _say(wanted, plan, twice, self._console)
+        return self._recipe(merged(self._planned, planner.settings(plan)))
+
+    def _recipe(self, planned: Content | None = None) -> Recipe:
+        content = merged(planned or self._planned, self._given)
         if content["training"]["schedule"] != "trapezoid":
             content["training"].pop("decay", None)
-        return Recipe.model_validate(content)
+        return checked(Recipe, content, "the planned recipe")
 
-    start = planner.START
-    sets = read_sets(recipe.data, folder / "data")
-    start = merged(start, {"data": {"merges": planner.merges_for(_words(sets))}})
-    prepared = prepare_sets(sets, filled(start).data)
-    if filled(start).model.embedding_init == "counted":
-        translations(prepared, console)  # found again when training begins
-    operations = operations_per_second() * processes.count() * (seconds - (time.monotonic() - began))
-    start = merged(start, {"model": asdict(planner.shape_for(operations, len(prepared.subwords)))})
-    start = merged(start, {"training": {"peak": planner.peak_for(filled(start).model.dim)}})
-    precisions: list[Precision] = ["float32", "bf16"] if processes.device().type == "cpu" else ["float32"]
-    candidates = [filled(merged(start, {"training": {"precision": precision}})) for precision in precisions]
-    speeds = {one.training.precision: _speed(one, sets, prepared) for one in candidates}
-    start = merged(start, {"training": {"precision": min(speeds, key=lambda precision: speeds[precision][0])}})
-    corpus, speed = _corpus(sets, prepared), speeds[filled(start).training.precision]
-    left = seconds - (time.monotonic() - began)
-    wanted = recipe.training.max_updates
-    plan, twice = (planner.plan(corpus, available, *speed, wanted) for available in (left, left + seconds))
-    _say(filled(start), plan, twice, console)
-    return filled(start, planner.settings(plan))
+    def _seconds_left(self) -> float:
+        return self._seconds - (time.monotonic() - self._began)
 
 
 def prolong(folder: Path, minutes: float, console: Console) -> None:

@@ -14,12 +14,12 @@ _SECONDS_MEASURED = 4.0
 _UPDATES_AT_LEAST = 3
 
 
-def operations_per_second(threads: int | None = None) -> float:
-    """Of a matrix product in float32, with this many threads."""
+def operations_per_second(device: torch.device | None = None, threads: int | None = None) -> float:
+    """Of a matrix product in float32; on a CPU with this many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        a, b = torch.randn(1024, 512), torch.randn(512, 512)
+        a, b = torch.randn(1024, 512, device=device), torch.randn(512, 512, device=device)
         return 2 * 1024 * 512 * 512 / min(_timed(lambda: a @ b) for _ in range(30))
     finally:
         torch.set_num_threads(before)
@@ -34,8 +34,6 @@ def seconds_per_update(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor
         optimizer.zero_grad()
         torch.autograd.backward(loss(model, next(batches)))
         optimizer.step()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
 
     update()  # the first one also compiles kernels and gets memory
     seconds: list[float] = []
@@ -47,4 +45,6 @@ def seconds_per_update(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor
 def _timed(do: Callable[[], object]) -> float:
     began = time.perf_counter()
     do()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.perf_counter() - began
