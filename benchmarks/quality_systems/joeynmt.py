@@ -70,7 +70,7 @@ def run(
     facts = {
         **{key: last[key] for key in ("updates", "target pieces/s", "validating", "parameters", "pieces") if last},
         "its own dev BLEU": {str(point.updates): point.bleu for point in by_its_own},
-        "settings": settings,
+        "settings": {part: settings[part] for part in ("testing", "training", "model")},  # the rest names folders
     }
     return Outcome(minutes, curve, tests, facts)
 
