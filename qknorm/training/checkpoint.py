@@ -35,6 +35,7 @@ _RANDOM_STATE = "random_state"  # of each process and device, such as random_sta
 
 _HALF_WRITTEN = ".saving-"
 _STATE = "state.json"
+_BEFORE = "before"
 
 
 class Checkpoints:
@@ -89,7 +90,7 @@ class Checkpoints:
 
     def rewind(self, checkpoint: Path) -> None:
         """Make this checkpoint the newest. What came after it goes, but for the best, which stays in use."""
-        best, kept = self._pointed("best"), self.folder / "before"
+        best, kept = self._pointed("best"), self.folder / _BEFORE
         if best is not None and best not in (checkpoint, kept):
             with self._appearing(kept) as scratch:
                 shutil.copytree(best, scratch, dirs_exist_ok=True)
@@ -156,7 +157,7 @@ class Checkpoints:
     def remove_all_but(self, steps: Collection[int]) -> None:
         """Keep those of these steps, the best and the stable one; what a killed run left half-written goes too."""
         kept = {*map(self._folder_of, steps), self._pointed("best"), self._pointed("stable")}
-        for folder in (*self.folder.glob("step-*"), *self.folder.glob(f"{_HALF_WRITTEN}*")):
+        for folder in (*self.folder.glob("step-*"), *self.folder.glob(f"{_HALF_WRITTEN}*"), self.folder / _BEFORE):
             if folder not in kept:
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -185,6 +185,7 @@ def test_the_best_from_before_stays_in_use_until_a_better_one_comes(tmp_path: Pa
     assert loop.resume()
     loop.train()
     assert checkpoints.best() == tmp_path / "checkpoints" / "step-000024"
+    assert not (tmp_path / "checkpoints" / "before").exists()
 
 
 def test_a_flat_rate_that_brings_nothing_falls_sooner(tmp_path: Path) -> None:
