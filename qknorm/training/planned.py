@@ -105,7 +105,7 @@ def prolong(folder: Path, minutes: float, console: Console) -> None:
     speed = _speed(recipe, sets, prepared)
     more = planner.plan(_corpus(sets, prepared), minutes * 60, *speed)
     done = int(stable.name.removeprefix("step-"))
-    settings = planner.prolonged(done, more)
+    settings = planner.prolonged(done, more, recipe.training.validate_every)
     console.print(
         f"{more.updates:,} more updates after the {done:,} before the learning rate fell; about "
         f"{more.seconds / 60:.0f} minutes, until {_clock(more.seconds)}",

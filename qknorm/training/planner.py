@@ -59,7 +59,6 @@ _MERGES = 4.6  # times the square root of the words
 MOST_PASSES = 150  # more only learn the text by heart
 # Per position, in units of what an update takes for it: greedy translation and loss of dev; beam search of test.
 _VALIDATION_COST, _TEST_COST = 0.8, 1.2
-FEWEST_UPDATES = 20
 _WARMUP, _TAUGHT, _DECAY = 0.05, 0.6, 0.5  # shares of the updates
 _DROPOUT_INSIDE_ABOVE = 0.2
 
@@ -132,7 +131,7 @@ def plan(
     beside = min(beside, seconds / 2)
     affordable = max(seconds - beside, 0.0) / seconds_per_update
     useful = MOST_PASSES * corpus.positions / positions_per_update
-    updates = updates or max(int(min(affordable, useful)), FEWEST_UPDATES)
+    updates = updates or max(int(min(affordable, useful)) // validations, 1) * validations
     passes = updates * positions_per_update / corpus.positions
     return Plan(
         updates, passes, updates * seconds_per_update + beside, useful < affordable, dropout_for(passes), validations
@@ -147,6 +146,7 @@ def dropout_for(passes: float) -> float:
 def settings(chosen: Plan) -> dict[str, dict[str, Any]]:
     """The plan as keys of a recipe: inside of sublayers less is dropped than of their outputs."""
     inner = chosen.dropout / 2 if chosen.dropout > _DROPOUT_INSIDE_ABOVE else 0.0
+    every = math.ceil(chosen.updates / chosen.validations)
     return {
         "model": {
             **dict.fromkeys(("dropout", "embedding_dropout"), chosen.dropout),
@@ -155,17 +155,18 @@ def settings(chosen: Plan) -> dict[str, dict[str, Any]]:
         "training": {
             "warmup": max(round(_WARMUP * chosen.updates), 1),
             "taught": round(_TAUGHT * chosen.updates),
-            "validate_every": max(chosen.updates // chosen.validations, 1),
-            **_ending(chosen.updates, chosen.updates),
+            "validate_every": every,
+            **_ending(chosen.updates, every),
         },
     }
 
 
-def prolonged(done: int, more: Plan) -> dict[str, dict[str, Any]]:
+def prolonged(done: int, more: Plan, every: int) -> dict[str, dict[str, Any]]:
     """The keys that change when a run goes on after `done` updates, before which its learning rate was flat."""
-    return {"training": _ending(done + more.updates, more.updates)}
+    return {"training": _ending(done + max(more.updates // every, 1) * every, every, done)}
 
 
-def _ending(updates: int, still_to_do: int) -> dict[str, int]:
-    """The decay takes its share of all updates, but of those that are still to be done."""
-    return {"max_updates": updates, "decay": max(min(round(_DECAY * updates), still_to_do - 1), 1)}
+def _ending(updates: int, every: int, done: int = 0) -> dict[str, int]:
+    """The decay takes its share of all updates, begins with a validation, and is still to be done."""
+    flat = max(round((1 - _DECAY) * updates / every) * every, done)
+    return {"max_updates": updates, "decay": max(updates - flat, 1)}
