@@ -78,7 +78,7 @@ class _Planning:
         updates = wanted.training.max_updates if "max_updates" in self._given.get("training", {}) else None
         plan, twice = (planner.plan(corpus, time, *self._speed, updates) for time in (left, left + self._seconds))
         _say(wanted, plan, twice, self._console)
-        return self._recipe(merged(self._planned, planner.settings(plan)))
+        return self._recipe(merged(self._planned, planner.settings(plan, wanted.model.dim)))
 
     def _recipe(self, planned: Content | None = None) -> Recipe:
         content = merged(planned or self._planned, self._given)

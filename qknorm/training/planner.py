@@ -87,13 +87,12 @@ class Plan:
     """That the whole run will take from here on."""
     is_limited_by_text: bool
     """Whether more time would be of no use."""
-    dropout: float
     validations: int
 
 
 def merges_for(words: int) -> int:
     """Merges of the vocabulary for a text of so many words, both sides: rare pieces cannot be learned."""
-    return round(min(max(_MERGES * math.sqrt(words), 500), 8000) / 500) * 500
+    return round(min(max(_MERGES * math.sqrt(words), 2000), 8000) / 500) * 500
 
 
 def shape_for(operations: float, vocabulary: int) -> Shape:
@@ -121,7 +120,7 @@ def plan(
     positions_per_update: float,
     updates: int | None = None,
 ) -> Plan:
-    """How many updates and validations fit into so many seconds, and how much dropout so many passes need.
+    """How many updates and validations fit into so many seconds.
 
     `updates`: their number, where somebody has decided on it.
     """
@@ -133,23 +132,23 @@ def plan(
     useful = MOST_PASSES * corpus.positions / positions_per_update
     updates = updates or max(int(min(affordable, useful)) // validations, 1) * validations
     passes = updates * positions_per_update / corpus.positions
-    return Plan(
-        updates, passes, updates * seconds_per_update + beside, useful < affordable, dropout_for(passes), validations
-    )
+    return Plan(updates, passes, updates * seconds_per_update + beside, useful < affordable, validations)
 
 
-def dropout_for(passes: float) -> float:
-    """The more often a text is read, the more is dropped: 0.1 at five passes, 0.3 at eighty."""
-    return round(min(max(0.1 + 0.167 * math.log10(max(passes, 0.1) / 5), 0.1), 0.35), 2)
+def dropout_for(passes: float, dim: int) -> float:
+    """The more often a text is read, the more is dropped: 0.1 at five passes, 0.3 at eighty; less in narrow models."""
+    dropout = 0.1 + 0.167 * math.log10(max(passes, 0.1) / 5)
+    return round(max(min(dropout, 0.35) * min(dim / 256, 1.0), 0.1), 2)
 
 
-def settings(chosen: Plan) -> dict[str, dict[str, Any]]:
+def settings(chosen: Plan, dim: int) -> dict[str, dict[str, Any]]:
     """The plan as keys of a recipe: inside of sublayers less is dropped than of their outputs."""
-    inner = chosen.dropout / 2 if chosen.dropout > _DROPOUT_INSIDE_ABOVE else 0.0
+    dropout = dropout_for(chosen.passes, dim)
+    inner = dropout / 2 if dropout > _DROPOUT_INSIDE_ABOVE else 0.0
     every = math.ceil(chosen.updates / chosen.validations)
     return {
         "model": {
-            **dict.fromkeys(("dropout", "embedding_dropout"), chosen.dropout),
+            **dict.fromkeys(("dropout", "embedding_dropout"), dropout),
             **dict.fromkeys(("attention_dropout", "relu_dropout"), round(inner, 2)),
         },
         "training": {

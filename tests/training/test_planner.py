@@ -29,14 +29,11 @@ def test_a_plan_ends_in_time(positions: int, seconds: float, speed: tuple[float,
 
 
 @given(sizes, st.floats(30, 100_000), speeds)
-def test_more_time_never_gives_fewer_passes_or_less_dropout(
-    positions: int, seconds: float, speed: tuple[float, float]
-) -> None:
+def test_more_time_never_gives_fewer_passes(positions: int, seconds: float, speed: tuple[float, float]) -> None:
     corpus = Corpus(positions, positions // 20, positions // 20)
     short, long = (planner.plan(corpus, time, *speed) for time in (seconds, 2 * seconds))
     slack = long.validations  # updates are rounded down to a multiple of them
     assert short.updates <= long.updates + slack
-    assert short.dropout <= planner.dropout_for((long.updates + slack) * speed[1] / positions)
 
 
 def test_talks_of_eleven_thousand_pairs_are_read_often_enough() -> None:
@@ -52,6 +49,13 @@ def test_a_small_text_is_not_read_for_ever() -> None:
     assert plan.is_limited_by_text
     assert plan.seconds < 3600 / 2
     assert plan.passes == pytest.approx(planner.MOST_PASSES, rel=0.1)
+
+
+@given(st.floats(0.01, 1000), st.integers(16, 1024))
+def test_more_passes_and_wider_models_never_drop_less(passes: float, dim: int) -> None:
+    dropped = planner.dropout_for(passes, dim)
+    assert 0.1 <= dropped <= planner.dropout_for(2 * passes, dim) <= 0.35
+    assert dropped <= planner.dropout_for(passes, 2 * dim)
 
 
 def test_somebody_who_decides_on_the_updates_gets_them() -> None:
@@ -76,7 +80,7 @@ def test_wider_models_learn_more_slowly() -> None:
     assert planner.peak_for(1024) == 0.75e-3
 
 
-@pytest.mark.parametrize(("words", "merges"), [(1_000, 500), (430_000, 3_000), (6_000_000, 8_000)])
+@pytest.mark.parametrize(("words", "merges"), [(1_000, 2_000), (430_000, 3_000), (6_000_000, 8_000)])
 def test_merges_grow_with_the_text(words: int, merges: int) -> None:
     assert planner.merges_for(words) == merges
 
@@ -84,7 +88,7 @@ def test_merges_grow_with_the_text(words: int, merges: int) -> None:
 @given(st.integers(1, 10**6))
 def test_every_plan_is_a_recipe(updates: int) -> None:
     plan = planner.plan(TALKS, 600, *SPEED, updates=updates)
-    training = _recipe(planner.START, planner.settings(plan)).training
+    training = _recipe(planner.START, planner.settings(plan, 256)).training
     assert training.max_updates == updates
     assert training.decay is not None
     assert training.warmup <= max(updates - training.decay, 1)
@@ -93,7 +97,7 @@ def test_every_plan_is_a_recipe(updates: int) -> None:
 @given(st.floats(100, 10**5), st.floats(100, 10**5))
 def test_decays_and_ends_come_with_a_validation(first: float, second: float) -> None:
     plan, more = (planner.plan(TALKS, seconds, *SPEED) for seconds in (first, second))
-    settings = planner.settings(plan)
+    settings = planner.settings(plan, 256)
     training = _recipe(planner.START, settings).training
     every = training.validate_every
     assert plan.updates == every * plan.validations
