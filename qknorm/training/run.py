@@ -109,10 +109,10 @@ class Run:
 
     def make_model(self) -> TranslatorModel:
         """The model of this run with fresh weights."""
-        parts = self.parts
+        parts, recipe, pieces = self.parts, self.recipe, len(self.subwords)
         if self.vocabulary_digest() != parts.vocabulary:
             raise InputError(f"{self.folder / 'tokenizer.json'} is the vocabulary of another run")
-        return make_model(self.recipe, parts, len(self.subwords))
+        return make_model(recipe, parts, pieces)
 
     def vocabulary_digest(self) -> str:
         return hashlib.sha256((self.folder / "tokenizer.json").read_bytes()).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ def operations_per_second(device: torch.device | None = None, threads: int | Non
 
 
 def seconds_per_update(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batches: Iterator[Any]) -> float:
-    """The mean over some seconds of forward pass, backward pass and Adam, on a copy of the model."""
+    """Of a typical update, forward pass, backward pass and Adam, on a copy of the model: the median of some seconds."""
     model = copy.deepcopy(model).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=True)
 
@@ -39,7 +40,7 @@ def seconds_per_update(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor
     seconds: list[float] = []
     while len(seconds) < _UPDATES_AT_LEAST or sum(seconds) < _SECONDS_MEASURED:
         seconds.append(_timed(update))
-    return sum(seconds) / len(seconds)
+    return median(seconds)
 
 
 def _timed(do: Callable[[], object]) -> float:

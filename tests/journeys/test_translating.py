@@ -116,7 +116,7 @@ def test_lengths_can_be_chosen(translate: Command) -> None:
         (["nowhere.txt"], "nowhere.txt does not exist"),
         (["latin1.txt"], "latin1.txt, line 2: byte 0xf1 at offset 2 of the line is not UTF-8"),
         (["."], "is a folder; a text file is needed"),
-        (["--pieces"], "--pieces and --attention belong to --json"),
+        (["--pieces"], "--pieces, --attention and --alignment belong to --json"),
         (["--seed", "1"], "--temperature, --top-k and --seed belong to --sample"),
         (["--sample", "--beam-size", "4"], "do not go with --sample"),
         (["--sample", "--temperature", "0"], "--temperature must be above 0"),
