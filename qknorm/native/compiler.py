@@ -22,6 +22,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from qknorm.native import checks
+
+_PLAIN = (Tensor, torch.nn.Parameter)
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 # With threads; for a compiler without them; for any compiler.
 _FLAG_CHOICES = (("-march=native", "-fopenmp"), ("-march=native", "-fopenmp-simd"), ())
@@ -49,20 +52,46 @@ def load(source: str, definitions: tuple[str, ...] = ()) -> ctypes.CDLL | None:
 
 
 def can_serve(*tensors: Tensor) -> bool:
-    """Whether a kernel may read these: plain CPU tensors, while nothing watches or replaces torch's operations."""
-    plain = all(tensor.device.type == "cpu" and tensor.layout == torch.strided for tensor in tensors)
-    return plain and torch._C._len_torch_dispatch_stack() == 0 and not any(map(is_transformed, tensors))
+    """Whether a kernel may read these: plain CPU tensors, while nothing watches or replaces torch's operations.
+
+    Tensors that stand for others without having their values in memory are left to torch.
+    """
+    if _is_transforming() or torch._C._len_torch_dispatch_stack():
+        return False
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
+            return False
+    checks.memory(*tensors)
+    return not any(tensor._is_zerotensor() or tensor.is_neg() for tensor in tensors)
 
 
 def is_transformed(x: Tensor) -> bool:
     """Whether torch is transforming the code (compile, export, func, tracing, forward-mode derivatives, subclasses)."""
+    return _is_transforming() or type(x) not in _PLAIN
+
+
+def _is_transforming() -> bool:
     return (
-        torch.compiler.is_compiling()
-        or type(x) not in (Tensor, torch.nn.Parameter)
+        torch.compiler.is_compiling()  # first: torch.compile cannot trace the others
         or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch.jit.is_tracing()  # type: ignore[attr-defined]
     )
+
+
+def in_memory(x: Tensor) -> Tensor:
+    """x, or a copy where its values are not in memory as they are: torch's gradients may be zeros without memory."""
+    return x.clone() if x._is_zerotensor() else x.resolve_neg()
+
+
+def required(kernels: ctypes.CDLL | None) -> ctypes.CDLL:
+    """The kernels, where the caller has to have them."""
+    if kernels is None:
+        raise RuntimeError(
+            "this needs the CPU kernels, which are switched off (QKNORM_NATIVE=0) or could not be compiled; "
+            "the functions of qknorm do the same with torch's operations"
+        )
+    return kernels
 
 
 def threads(elements: int) -> int:
