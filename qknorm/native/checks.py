@@ -26,6 +26,9 @@ def memory(*tensors: Tensor) -> None:
 
 def heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     """(..., heads, length, head_dim): as many key heads as query heads, or fewer where that is asked for."""
+    if min(query.dim(), key.dim(), value.dim()) < 3:
+        shapes = f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
+        raise ValueError(f"query, key and value must be (..., heads, length, head_dim); got shapes {shapes}")
     wanted, given, of_values = query.shape[-3], key.shape[-3], value.shape[-3]
     if wanted == given == of_values:
         return

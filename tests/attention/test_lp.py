@@ -434,6 +434,25 @@ class TestTransforms:
             found = lp_normalize(x)
         assert torch.equal(found, lp_normalize(x.requires_grad_()))
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_a_gradient_of_zeros_without_memory_gives_zeros(self, dtype: torch.dtype) -> None:
+        x = torch.randn(4, 8, dtype=dtype, requires_grad=True)
+        lp_normalize(x).backward(torch._efficientzerotensor((4, 8), dtype=dtype))
+        assert x.grad is not None
+        assert torch.equal(x.grad, torch.zeros_like(x))
+
+    def test_zeros_without_memory_become_zeros(self) -> None:
+        assert torch.equal(lp_normalize(torch._efficientzerotensor((4, 8))), torch.zeros(4, 8))
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_memory_that_was_freed_before_the_backward_pass_is_missed(self, dtype: torch.dtype) -> None:
+        x = torch.randn(4, 8, dtype=dtype, requires_grad=True)
+        inner = x * 1
+        y = LpNorm(2.0)(inner)
+        inner.untyped_storage().resize_(0)
+        with pytest.raises(ValueError, match=r"the memory of a tensor of shape \(4, 8\) was freed"):
+            y.sum().backward()
+
     def test_batched_backward(self) -> None:
         x = torch.randn(8, requires_grad=True)
         jacobian = torch.autograd.functional.jacobian(lp_normalize, x, vectorize=True)

@@ -111,8 +111,8 @@ def test_a_loss_that_is_no_number_is_not_hidden() -> None:
     assert training.linear_cross_entropy(states, torch.randn(9, 4), torch.zeros(9), torch.zeros(3).long(), 0.1).isnan()
 
 
-def loss_of(wanted: Tensor, rows: int = 600, smoothing: float = 0.1, **others: Tensor) -> Tensor:
-    arguments = {"states": torch.randn(rows, 8), "weight": torch.randn(50, 8), "bias": torch.zeros(50)} | others
+def loss_of(wanted: Tensor, smoothing: float = 0.1, **others: Tensor) -> Tensor:
+    arguments = {"states": torch.randn(600, 8), "weight": torch.randn(50, 8), "bias": torch.zeros(50)} | others
     return training.linear_cross_entropy(**arguments, wanted=wanted, label_smoothing=smoothing)
 
 
@@ -146,8 +146,9 @@ def test_classes_of_another_type_are_refused(dtype: torch.dtype) -> None:
     ids=lambda others: next(iter(others)),
 )
 def test_shapes_that_do_not_belong_together_are_refused(others: dict[str, Tensor]) -> None:
+    others = dict(others)
     with pytest.raises(ValueError, match=r"the loss needs \(rows, dim\), \(classes, dim\), \(classes,\) and \(rows,\)"):
-        loss_of(**{"wanted": torch.zeros(600, dtype=torch.long), **others})
+        loss_of(others.pop("wanted", torch.zeros(600, dtype=torch.long)), 0.1, **others)
 
 
 @pytest.mark.usefixtures("_route")
