@@ -57,16 +57,31 @@ def wanted_classes(wanted: Tensor, classes: int) -> None:
     inside(wanted, classes, "wanted holds class {}, but the classes are 0 to {}")
 
 
-def shared_memories(query: Tensor, keys: Tensor, values: Tensor, entries: Tensor, lengths: Tensor) -> None:
-    """query: (rows, heads, 1, head_dim); keys, values: (batch, heads, length, head_dim); (rows,) and (batch,)."""
-    if query.dim() != 4 or keys.dim() != 4 or query.shape[2] != 1 or query.shape[3] != keys.shape[3]:
-        found = f"{tuple(query.shape)} and {tuple(keys.shape)}"
-        raise ValueError(
-            f"query must be (rows, heads, 1, head_dim) and keys (batch, heads, length, head_dim), not {found}"
-        )
-    if keys.shape != values.shape:
-        raise ValueError(f"keys and values differ in shape: {tuple(keys.shape)} and {tuple(values.shape)}")
+def choice(logits: Tensor, wanted: int) -> None:
+    """logits: (rows, classes), of which at least one class is wanted and at most all."""
+    if logits.dim() != 2 or not 1 <= wanted <= logits.shape[1]:
+        raise ValueError(f"of logits of shape {tuple(logits.shape)} the likeliest {wanted} of each row cannot be had")
+
+
+def key_values(keys: Tensor, values: Tensor) -> None:
+    """keys and values of the same positions: (batch, heads, length, head_dim)."""
+    if keys.dim() != 4 or values.dim() != 4 or keys.shape[:3] != values.shape[:3]:
+        found = f"{tuple(keys.shape)} and {tuple(values.shape)}"
+        raise ValueError(f"keys and values must be (batch, heads, length, head_dim) of the same positions, not {found}")
+
+
+def single_queries(query: Tensor, keys: Tensor, values: Tensor) -> None:
+    """query: (rows, heads, 1, head_dim), for keys and values of as many heads or fewer."""
+    key_values(keys, values)
+    if query.dim() != 4 or query.shape[2] != 1 or query.shape[3] != keys.shape[3]:
+        found = f"{tuple(query.shape)} for keys of shape {tuple(keys.shape)}"
+        raise ValueError(f"query must be (rows, heads, 1, head_dim), not {found}")
     heads(query, keys, values, enable_gqa=True)
+
+
+def shared_memories(query: Tensor, keys: Tensor, values: Tensor, entries: Tensor, lengths: Tensor) -> None:
+    """Single queries, the entry of the memory that each looks at, (rows,), and how long each entry is, (batch,)."""
+    single_queries(query, keys, values)
     for name, found_of, many in (("entries", entries, query.shape[0]), ("lengths", lengths, keys.shape[0])):
         numbers(name, found_of)
         if found_of.shape != (many,):
