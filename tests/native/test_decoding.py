@@ -158,9 +158,10 @@ class TestSharedMemory:
     @torch.no_grad()
     @pytest.mark.parametrize("name", ["entries", "lengths"])
     def test_other_whole_numbers_are_refused(self, name: str) -> None:
-        numbers = (self.ENTRIES if name == "entries" else self.LENGTHS).int()
+        numbers = {"entries": self.ENTRIES, "lengths": self.LENGTHS}
+        numbers[name] = numbers[name].int()
         with pytest.raises(TypeError, match=f"{name} must hold whole numbers of type torch.int64, not torch.int32"):
-            self.attend(**{name: numbers})
+            self.attend(numbers["entries"], numbers["lengths"])
 
     @torch.no_grad()
     @pytest.mark.parametrize("entry", [-1, 3, 10**9])
