@@ -16,7 +16,7 @@ from qknorm.attention.lp import checked_p, scaled_lp_normalize
 from qknorm.attention.scale import comparable_scale
 from qknorm.native import checks
 from qknorm.native import decoding as native
-from qknorm.native.compiler import can_serve, is_transformed
+from qknorm.native.compiler import is_transformed
 
 QKNorm = Literal["lp", "rms", "layer"]
 
@@ -267,7 +267,7 @@ class QKNormAttention(nn.Module):
         self._check_query(query)
         q = self.q_norm(self._split_heads(self.q_proj(query), self.num_heads))
         checks.shared_memories(q, *memory, entries, lengths)
-        if native.can_attend(q, *memory) and can_serve(entries, lengths):
+        if native.can_attend(q, *memory, entries, lengths):
             out = native.attend_to_shared(q, *memory, entries, lengths, self._softmax_scale)
         else:
             if q.is_cpu and not is_transformed(entries):  # elsewhere looking would wait for the device
@@ -275,7 +275,7 @@ class QKNormAttention(nn.Module):
             keys, values = (side.index_select(0, entries).to(q.dtype) for side in memory)
             is_real = torch.arange(keys.shape[2], device=q.device) < lengths.index_select(0, entries)[:, None]
             mask = is_real[:, None, None, :]
-            out = attend(q, keys, values, self._softmax_scale, mask, enable_gqa=self._shares_kv_heads)
+            out = attend(q, keys, values, self._softmax_scale, mask, enable_gqa=q.shape[1] != keys.shape[1])
         projected: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
         return projected
 

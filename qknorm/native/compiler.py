@@ -65,8 +65,10 @@ def can_serve(*tensors: Tensor) -> bool:
     for tensor in tensors:
         if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
             return False
+        if tensor._is_zerotensor() or tensor.is_neg():
+            return False
     checks.memory(*tensors)
-    return not any(tensor._is_zerotensor() or tensor.is_neg() for tensor in tensors)
+    return True
 
 
 def is_transformed(x: Tensor) -> bool:
@@ -85,7 +87,7 @@ def _is_transforming() -> bool:
 
 def in_memory(x: Tensor) -> Tensor:
     """x, or a copy where its values are not in memory as they are: torch's gradients may be zeros without memory."""
-    return x.clone() if x._is_zerotensor() else x.resolve_neg()
+    return x.clone() if x._is_zerotensor() or x.is_neg() else x
 
 
 def required(kernels: ctypes.CDLL | None) -> ctypes.CDLL:

@@ -13,22 +13,25 @@ from qknorm.native import checks, compiler
 
 def can_serve(*tensors: Tensor) -> bool:
     """Whether the kernels may be used: float32 on a CPU, for inference."""
+    return _are_plain_numbers(tensors) and compiler.can_serve(*tensors) and _kernels() is not None
+
+
+def can_attend(query: Tensor, keys: Tensor, values: Tensor, *indices: Tensor) -> bool:
+    """Whether the kernels attend from such queries to such keys and values: shapes as `checks` wants them."""
     return (
-        all(tensor.dtype is torch.float32 for tensor in tensors)
-        and not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
-        and compiler.can_serve(*tensors)
+        _are_plain_numbers((query, keys, values))
+        and compiler.can_serve(query, keys, values, *indices)
+        and keys.shape == values.shape
+        and keys.stride(3) == values.stride(3) == 1
+        and min(keys.shape[1:]) > 0
         and _kernels() is not None
     )
 
 
-def can_attend(query: Tensor, keys: Tensor, values: Tensor) -> bool:
-    """Whether the kernels attend from such queries to such keys and values: shapes as `checks` wants them."""
-    return (
-        can_serve(query, keys, values)
-        and keys.shape == values.shape
-        and keys.stride(3) == values.stride(3) == 1
-        and min(keys.shape[1:]) > 0
-    )
+def _are_plain_numbers(tensors: tuple[Tensor, ...]) -> bool:
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return False
+    return all(tensor.dtype is torch.float32 for tensor in tensors)
 
 
 def attend_to_history(query: Tensor, keys: Tensor, values: Tensor, history: Tensor, scale: float) -> Tensor:

@@ -63,7 +63,7 @@ def linear_cross_entropy(
 ) -> Tensor:
     """F.cross_entropy(F.linear(states, weight, bias), wanted): states (rows, dim), weight (classes, dim)."""
     checks.loss(states, weight, bias, wanted, label_smoothing)
-    if _kernels_for(states, weight, bias) is None or not compiler.can_serve(wanted) or not states.shape[0]:
+    if not states.shape[0] or _kernels_for(states, weight, bias, indices=(wanted,)) is None:
         if wanted.is_cpu and not compiler.is_transformed(wanted):  # elsewhere looking would wait for the device
             checks.wanted_classes(wanted, weight.shape[0])
         logits = F.linear(states, weight, bias)
@@ -160,9 +160,9 @@ def _seed() -> int:
     return int(torch.randint(2**63 - 1, (), device="cpu"))
 
 
-def _kernels_for(*tensors: Tensor) -> ctypes.CDLL | None:
+def _kernels_for(*tensors: Tensor, indices: tuple[Tensor, ...] = ()) -> ctypes.CDLL | None:
     fit = all(tensor.dtype == torch.float32 for tensor in tensors) and not torch.is_autocast_enabled("cpu")
-    return _kernels() if fit and compiler.can_serve(*tensors) else None
+    return _kernels() if fit and compiler.can_serve(*tensors, *indices) else None
 
 
 @functools.cache
