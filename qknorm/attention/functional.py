@@ -12,8 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qknorm.attention.lp import checked_p, scaled_lp_normalize
+from qknorm.attention.lp import checked_p, have_all_been_finite, scaled_lp_normalize
 from qknorm.native import attention as native
+from qknorm.native import checks
+from qknorm.native.compiler import is_transformed
 
 
 def qk_attention(
@@ -69,13 +71,44 @@ def attend(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Attention over queries and keys that are already normalised: torch's own, for which a mask may also be causal."""
+    checks.heads(query, key, value, enable_gqa)
+    checks.probability("dropout_p", dropout_p)
     if is_causal and attn_mask is not None:
         attn_mask, is_causal = with_causal(attn_mask, query.shape[-2], key.shape[-2], query.device), False
     if dropout_p > 0 and native.can_attend(query, key, value, attn_mask):
         return native.attend(query, key, value, scale, attn_mask, is_causal, dropout_p)
-    return F.scaled_dot_product_attention(
+    out = F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
+    if is_transformed(out) or have_all_been_finite() or dropout_p > 0 or not _hides_nan(out, query, key):
+        return out
+    return _attend_to_nan(query, key, value, scale, attn_mask, is_causal, enable_gqa)
+
+
+@torch.no_grad()
+def _hides_nan(out: Tensor, query: Tensor, key: Tensor) -> bool:
+    """Whether rows are zero that should be NaN: torch's fused CPU attention takes logits of NaN for masked ones."""
+    if not out.is_cpu or not out.numel() or bool(out.select(-1, 0).all()):
+        return False
+    return bool(query.isnan().any() or key.isnan().any())
+
+
+def _attend_to_nan(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> Tensor:
+    """Attention in which NaN stays visible."""
+    if native.can_attend(query, key, value, attn_mask):
+        return native.attend(query, key, value, scale, attn_mask, is_causal, 0.0)
+    weights = attention_weights(query, key, scale, attn_mask, is_causal, enable_gqa)
+    if enable_gqa:
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], dim=-3)
+    return weights @ value
 
 
 def attention_weights(
@@ -87,6 +120,7 @@ def attention_weights(
     enable_gqa: bool = False,
 ) -> Tensor:
     """The probabilities of `attend`, in the dtype of the query, from logits in float32 or wider."""
+    checks.heads(query, key, key, enable_gqa)
     wide = torch.promote_types(query.dtype, torch.float32)
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qknorm.native import checks
 from qknorm.native import lp as native
 from qknorm.native.compiler import is_transformed
 
@@ -63,6 +64,19 @@ def scaled_lp_normalize(x: Tensor, scale: Tensor | None, p: float, eps: float = 
     return _forward(x, scale, p, eps)[0]
 
 
+class _Seen:
+    not_finite = False
+
+
+def have_all_been_finite() -> bool:
+    """Whether everything was finite that was normalised on a CPU since the program began.
+
+    Attention asks, because torch's own on a CPU hides what is not a number, and looking for it costs time. The answer
+    comes with the normalisation, for nothing.
+    """
+    return not _Seen.not_finite
+
+
 def _check_scale(scale: Tensor, x: Tensor) -> None:
     heads = x.shape[-3] if x.dim() >= 3 else None
     if scale.dim() and (scale.dim() > 1 or scale.shape[0] != heads):
@@ -87,6 +101,8 @@ class _ScaledLpNormalize(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, norms = ctx.saved_tensors
+        if x.is_cpu:  # memory may have been freed since the first pass, and no operation of torch looks
+            checks.memory(x)
         if torch.is_grad_enabled():  # create_graph: the gradient itself must be differentiable
             # Views, so that the derivative stops at x and at scale even where one was made from the other.
             x, scale = x.view_as(x), None if scale is None else scale.view_as(scale)
@@ -110,10 +126,15 @@ def _forward(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Ten
     """The result, the norms of the rows (heads at dimension −2), and the kernel that was used, if any."""
     kernel = native.kernel_for(x, p)
     if kernel is not None:
-        return *kernel.forward(x, scale, p, _floor(torch.float32, eps)), kernel
-    with torch.no_grad():
-        unit, norms = _unit_and_norm(x, p, eps)
-        return _times(unit, scale).to(x.dtype), norms.squeeze(-1), None
+        y, norms, is_finite = kernel.forward(x, scale, p, _floor(torch.float32, eps))
+    else:
+        with torch.no_grad():
+            unit, norms = _unit_and_norm(x, p, eps)
+            y, norms = _times(unit, scale).to(x.dtype), norms.squeeze(-1)
+            is_finite = not y.is_cpu or bool((norms.sum() if scale is None else norms.sum() + scale.sum()).isfinite())
+    if not is_finite:
+        _Seen.not_finite = True
+    return y, norms, kernel
 
 
 def _backward_operations(

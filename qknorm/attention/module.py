@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from qknorm.attention.functional import attend, attention_weights, with_causal
 from qknorm.attention.lp import checked_p, scaled_lp_normalize
 from qknorm.attention.scale import comparable_scale
+from qknorm.native import checks
 from qknorm.native import decoding as native
+from qknorm.native.compiler import is_transformed
 
 QKNorm = Literal["lp", "rms", "layer"]
 
@@ -64,11 +66,16 @@ class KeyValueCache:
 
     def attend(self, query: Tensor, new: KeyValues, scale: float) -> Tensor:
         """Add one position, and attend from it to all there are: query is (batch, heads, 1, head_dim)."""
+        checks.single_queries(query, *new)
+        if query.shape[0] != new.keys.shape[0] or new.keys.shape[2] != 1:
+            found = f"query {tuple(query.shape)} and keys {tuple(new.keys.shape)}"
+            raise ValueError(f"one position of each entry of the batch attends and is added at a time, not {found}")
         self._add(new)
-        if self._history is None:
-            return attend(query, *self._filled(), scale, enable_gqa=query.shape[1] != new.keys.shape[1])
         assert self._room is not None
-        return native.attend_to_history(query, *self._room, self._history, scale)
+        if self._history is not None and native.can_attend(query, *self._room):
+            return native.attend_to_history(query, *self._room, self._history, scale)
+        keys, values = (side.to(query.dtype) for side in self._filled())  # the room has the type of what came first
+        return attend(query, keys, values, scale, enable_gqa=query.shape[1] != keys.shape[1])
 
     def reorder(self, rows: Tensor) -> None:
         """Let entry i of the batch continue what entry rows[i] was; rows may repeat or leave out entries (beams)."""
@@ -85,11 +92,12 @@ class KeyValueCache:
     def _add(self, new: KeyValues) -> None:
         if torch.is_grad_enabled() and (new.keys.requires_grad or new.values.requires_grad):
             raise RuntimeError("a KeyValueCache is for inference: use it inside torch.no_grad() or inference_mode()")
+        checks.key_values(*new)
         if self._room is not None:
-            entries = len(self._room.keys if self._history is None else self._history)
+            entries = (self._room.keys if self._history is None else self._history).shape[0]
             held = (entries, self._room.keys.shape[1], self._room.keys.shape[3])
             given = (*new.keys.shape[:2], new.keys.shape[3])
-            if held != given:
+            if held != given or self._room.values.shape[3] != new.values.shape[3]:
                 raise ValueError(
                     f"the cache holds (batch, heads, head_dim) {held}, not {given}; each attention layer "
                     "needs a cache of its own, and reorder(rows) changes the batch"
@@ -250,13 +258,24 @@ class QKNormAttention(nn.Module):
         return attention_weights(q, k, self._softmax_scale, attn_mask, is_causal, self._shares_kv_heads)
 
     def attend_shared(self, query: Tensor, memory: KeyValues, entries: Tensor, lengths: Tensor) -> Tensor:
-        """Attend from single positions to memories that several of them share, for decoding with beams on a CPU.
+        """Attend from single positions to memories that several of them share, for decoding with beams.
 
         query: (rows, 1, dim). entries: (rows,), whose memory each looks at. lengths: (batch of the memory,), how many
-        positions of it are real. The same as `forward` with the memory repeated and masked, without the copies.
+        positions of it are real. The same as `forward` with the memory repeated and masked; on a CPU, in float32 and
+        without gradients, without the copies.
         """
+        self._check_query(query)
         q = self.q_norm(self._split_heads(self.q_proj(query), self.num_heads))
-        out = native.attend_to_shared(q, *memory, entries, lengths, self._softmax_scale)
+        checks.shared_memories(q, *memory, entries, lengths)
+        if native.can_attend(q, *memory, entries, lengths):
+            out = native.attend_to_shared(q, *memory, entries, lengths, self._softmax_scale)
+        else:
+            if q.is_cpu and not is_transformed(entries):  # elsewhere looking would wait for the device
+                checks.shared_ranges(memory.keys, entries, lengths)
+            keys, values = (side.index_select(0, entries).to(q.dtype) for side in memory)
+            is_real = torch.arange(keys.shape[2], device=q.device) < lengths.index_select(0, entries)[:, None]
+            mask = is_real[:, None, None, :]
+            out = attend(q, keys, values, self._softmax_scale, mask, enable_gqa=q.shape[1] != keys.shape[1])
         projected: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
         return projected
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qknorm.native import compiler
+from qknorm.native import checks, compiler
 
 
 def can_attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
@@ -21,17 +21,17 @@ def can_attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -
 
     Like torch's fused attention it has no second derivative, and is not used where that has been switched off.
     """
-    four = all(tensor.dim() == 4 and tensor.dtype == torch.float32 for tensor in (query, key, value))
+    tensors = (query, key, value) if mask is None else (query, key, value, mask)
     return (
-        four
+        compiler.can_serve(*tensors)
+        and all(tensor.dim() == 4 and tensor.dtype is torch.float32 for tensor in tensors[:3])
         and key.shape == value.shape
         and query.shape[3] == key.shape[3]
         and query.shape[0] == key.shape[0]
-        and query.shape[1] % key.shape[1] == 0
         and min(*query.shape, *key.shape) > 0
-        and (mask is None or mask.dtype == torch.bool)
+        and query.shape[1] % key.shape[1] == 0
+        and (mask is None or (mask.dtype is torch.bool and _is_broadcast(mask, (*query.shape[:3], key.shape[2]))))
         and torch.backends.cuda.flash_sdp_enabled()  # what torch.nn.attention.sdpa_kernel sets, on a CPU too
-        and compiler.can_serve(query, key, value, *(() if mask is None else (mask,)))
         and _kernels() is not None
     )
 
@@ -46,7 +46,7 @@ def attend(
     dropout: float,
 ) -> Tensor:
     """softmax(scale · query keyᵀ) value where `can_attend` says yes; fewer key heads serve several query heads."""
-    seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
+    seed = int(torch.randint(2**63 - 1, (), device="cpu")) if dropout else 0
     if mask is not None:
         mask = mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     out: Tensor = _Attend.apply(query, key, value, scale, mask, is_causal, dropout, seed)
@@ -68,8 +68,7 @@ class _Attend(torch.autograd.Function):
         dropout: float,
         seed: int,
     ) -> Tensor:
-        kernels = _kernels()
-        assert kernels is not None
+        kernels = compiler.required(_kernels())
         query, key, value = _with_rows(query), _with_rows(key), _with_rows(value)
         batch, heads, queries, row = query.shape
         out = query.new_empty(batch, queries, heads, row).transpose(1, 2)  # what the next projection reads in order
@@ -87,10 +86,10 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-        kernels = _kernels()
-        assert kernels is not None
+        kernels = compiler.required(_kernels())
         query, key, value, mask, sums = ctx.saved_tensors
-        d_out = _with_rows(d_out)
+        d_out = _with_rows(compiler.in_memory(d_out))
+        checks.memory(query, key, value, sums, d_out, *(() if mask is None else (mask,)))
         d_query, d_key, d_value = (torch.empty_like(tensor) for tensor in (query, key, value))
         kernels.attention_backward(
             query.data_ptr(), key.data_ptr(), value.data_ptr(), d_out.data_ptr(), d_query.data_ptr(), d_key.data_ptr(),
@@ -111,6 +110,11 @@ def _kernels() -> ctypes.CDLL | None:
         loaded.attention_backward.argtypes = (*[pointer] * 12, *numbers)
         loaded.attention_forward.restype = loaded.attention_backward.restype = None
     return loaded
+
+
+def _is_broadcast(mask: Tensor, shape: tuple[int, ...]) -> bool:
+    sizes = zip(mask.shape[::-1], shape[::-1], strict=False)
+    return mask.dim() <= len(shape) and all(size in (1, wanted) for size, wanted in sizes)
 
 
 def _with_rows(x: Tensor) -> Tensor:

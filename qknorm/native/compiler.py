@@ -22,9 +22,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from qknorm.native import checks
+
+_PLAIN = (Tensor, torch.nn.Parameter)
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 # With threads; for a compiler without them; for any compiler.
-_FLAG_CHOICES = (("-march=native", "-fopenmp"), ("-march=native", "-fopenmp-simd"), ())
+_THREADS = "-fopenmp"
+_FLAG_CHOICES = (("-march=native", _THREADS), ("-march=native", "-fopenmp-simd"), ())
 _BUILD_SECONDS = 120
 # Below this many elements a second thread costs more than it saves.
 _ELEMENTS_PER_THREAD = 8192
@@ -40,29 +44,60 @@ def load(source: str, definitions: tuple[str, ...] = ()) -> ctypes.CDLL | None:
         library = _build(path, definitions)
         try:
             return ctypes.CDLL(str(library))
-        except OSError:  # a damaged file in the cache
-            library.unlink()
+        except OSError:  # whole, and yet not for this machine
+            library.unlink(missing_ok=True)
             return ctypes.CDLL(str(_build(path, definitions)))
     except (OSError, subprocess.SubprocessError) as error:
-        _warn_once(error)
+        _warn_once(
+            f"the fast CPU kernels are not available ({error}); torch's own operations are used instead: the same "
+            "numbers, slower. Install a C++ compiler, or set QKNORM_NATIVE=0 to silence this."
+        )
         return None
 
 
 def can_serve(*tensors: Tensor) -> bool:
-    """Whether a kernel may read these: plain CPU tensors, while nothing watches or replaces torch's operations."""
-    plain = all(tensor.device.type == "cpu" and tensor.layout == torch.strided for tensor in tensors)
-    return plain and torch._C._len_torch_dispatch_stack() == 0 and not any(map(is_transformed, tensors))
+    """Whether a kernel may read these: plain CPU tensors, while nothing watches or replaces torch's operations.
+
+    Tensors that stand for others without having their values in memory are left to torch.
+    """
+    if _is_transforming() or torch._C._len_torch_dispatch_stack():
+        return False
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
+            return False
+        if tensor._is_zerotensor() or tensor.is_neg():
+            return False
+    checks.memory(*tensors)
+    return True
 
 
 def is_transformed(x: Tensor) -> bool:
     """Whether torch is transforming the code (compile, export, func, tracing, forward-mode derivatives, subclasses)."""
+    return _is_transforming() or type(x) not in _PLAIN
+
+
+def _is_transforming() -> bool:
     return (
-        torch.compiler.is_compiling()
-        or type(x) not in (Tensor, torch.nn.Parameter)
+        torch.compiler.is_compiling()  # first: torch.compile cannot trace the others
         or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or torch.jit.is_tracing()  # type: ignore[attr-defined]
     )
+
+
+def in_memory(x: Tensor) -> Tensor:
+    """x, or a copy where its values are not in memory as they are: torch's gradients may be zeros without memory."""
+    return x.clone() if x._is_zerotensor() or x.is_neg() else x
+
+
+def required(kernels: ctypes.CDLL | None) -> ctypes.CDLL:
+    """The kernels, where the caller has to have them."""
+    if kernels is None:
+        raise RuntimeError(
+            "this needs the CPU kernels, which are switched off (QKNORM_NATIVE=0) or could not be compiled; "
+            "the functions of qknorm do the same with torch's operations"
+        )
+    return kernels
 
 
 def threads(elements: int) -> int:
@@ -97,24 +132,75 @@ def _cpu_features() -> str:
 
 
 def _build(source: Path, definitions: tuple[str, ...]) -> Path:
-    """Compile one variant unless the cache has it. The file appears whole or not at all."""
+    """Compile one variant unless the cache has it. The file appears whole or not at all, named after what is in it."""
     compiler, identity = _compiler()
     text = source.read_bytes() + source.with_name("kernels.h").read_bytes()
+    message = "no set of flags is accepted"
     for choice in _FLAG_CHOICES:
+        if _refusal(choice).exists():
+            continue
         flags = (*_FLAGS, *choice, *definitions)
-        key = hashlib.sha256(repr((text, flags, identity)).encode()).hexdigest()[:20]
-        target = _cache_folder() / f"{source.stem}-{key}.so"
-        if target.exists():
-            return target
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch:
-            built = Path(scratch) / target.name
-            command = [compiler, *flags, str(source), "-o", str(built)]
-            result = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_SECONDS)
-            if result.returncode == 0:
-                built.replace(target)
-                return target
-    first_line = (result.stderr.strip() or "no message").splitlines()[0]
-    raise OSError(f"{compiler} could not compile it: {first_line}")
+        name = f"{source.stem}-{_digest(repr((text, flags, identity)).encode())}"
+        library, message = _found(name) or _compiled([compiler, *flags, str(source)], name)
+        if library is not None:
+            if _THREADS not in choice:
+                _warn_once(
+                    f"{compiler} does not know {_THREADS}, so the fast CPU kernels run on one thread. To use all, "
+                    "install a compiler with OpenMP, such as g++, and name it in the environment variable CXX."
+                )
+            return library
+        _remember_refusal(choice)
+    raise OSError(f"{compiler} could not compile it: {message}")
+
+
+def _found(name: str) -> tuple[Path, str] | None:
+    """What the cache has under this name, if it is whole: the second half of a file's name is its digest.
+
+    To load a file that was cut off ends the process, so it is recognised before.
+    """
+    for library in _cache_folder().glob(f"{name}-*.so"):
+        if library.stem == f"{name}-{_digest(library.read_bytes())}":
+            return library, ""
+        library.unlink(missing_ok=True)
+    return None
+
+
+def _compiled(command: list[str], name: str) -> tuple[Path | None, str]:
+    """The new file in the cache, or None and what the compiler said first."""
+    with tempfile.TemporaryDirectory(dir=_cache_folder(), prefix="build-") as scratch:
+        built = Path(scratch) / "built.so"
+        result = _run([*command, "-o", str(built)])
+        if result.returncode:
+            return None, (result.stderr.strip() or "no message").splitlines()[0]
+        return built.replace(_cache_folder() / f"{name}-{_digest(built.read_bytes())}.so"), ""
+
+
+def _remember_refusal(choice: tuple[str, ...]) -> None:
+    """Leave a note in the cache if the compiler does not take these flags for an empty file, and takes none at all.
+
+    Anything else that went wrong, such as a full disk, may be better next time.
+    """
+    with tempfile.TemporaryDirectory(dir=_cache_folder(), prefix="build-") as scratch:
+        empty = Path(scratch) / "empty.cpp"
+        empty.touch()
+        with_flags, without = (
+            _run([_compiler()[0], *_FLAGS, *flags, str(empty), "-o", f"{empty}.so"]) for flags in (choice, ())
+        )
+        if with_flags.returncode and not without.returncode:
+            _refusal(choice).write_text(with_flags.stderr)
+
+
+def _refusal(choice: tuple[str, ...]) -> Path:
+    """Where it is noted that the compiler does not take these flags."""
+    return _cache_folder() / f"refused-{_digest(repr((_FLAGS, choice, _compiler())).encode())}.txt"
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_SECONDS)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:20]
 
 
 @functools.cache
@@ -139,13 +225,8 @@ def _cache_folder() -> Path:
 _warned = False
 
 
-def _warn_once(reason: Exception) -> None:
+def _warn_once(sentence: str) -> None:
     global _warned
     if not _warned:
         _warned = True
-        warnings.warn(
-            f"qknorm: the fast CPU kernels are not available ({reason}); torch's own operations are used instead: the "
-            "same numbers, slower. Install a C++ compiler, or set QKNORM_NATIVE=0 to silence this.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warnings.warn(f"qknorm: {sentence}", RuntimeWarning, stacklevel=2)

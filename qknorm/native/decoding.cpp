@@ -83,12 +83,17 @@ extern "C" void attend_to_history(const float *q, const float *k, const float *v
 }
 
 // Attention of rows to memories (entries, key heads, room, row) that they share: row r looks at the first lengths[e]
-// positions of entry e = entries[r]. `shape` is (rows, heads, key heads, longest, row); `strides` are entry, head and
-// position of the keys, row and head of q, then those of the values.
-extern "C" void attend_to_shared(const float *q, const float *k, const float *v, float *o, const int64_t *entries,
-                                 const int64_t *lengths, const int64_t *shape, const int64_t *strides, float scale,
-                                 int threads) {
+// positions of entry e = entries[r]. `shape` is (rows, heads, key heads, longest, row, entries); `strides` are entry,
+// head and position of the keys, row and head of q, then those of the values. Returns 1, having done nothing, where an
+// entry does not exist or a length is beyond the longest.
+extern "C" int attend_to_shared(const float *q, const float *k, const float *v, float *o, const int64_t *entries,
+                                const int64_t *lengths, const int64_t *shape, const int64_t *strides, float scale,
+                                int threads) {
     const int64_t rows = shape[0], heads = shape[1], group = shape[1] / shape[2], row = shape[4];
+    for (int64_t r = 0; r < rows; ++r)
+        if (entries[r] < 0 || entries[r] >= shape[5]) return 1;
+    for (int64_t e = 0; e < shape[5]; ++e)
+        if (lengths[e] < 0 || lengths[e] > shape[3]) return 1;
 #pragma omp parallel for num_threads(threads) schedule(static, ROWS_TOGETHER)
     for (int64_t r = 0; r < rows; ++r) {
         if (int64_t(scratch.size()) < shape[3]) scratch.resize(shape[3] + 64);
@@ -100,6 +105,7 @@ extern "C" void attend_to_shared(const float *q, const float *k, const float *v,
                    lengths[entries[r]], int32_t(row), scale);
         }
     }
+    return 0;
 }
 
 // Of each row of logits the `wanted` likeliest, best first and of equal ones the first, as log-probabilities; and the

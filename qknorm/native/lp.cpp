@@ -20,6 +20,7 @@ constexpr int INFINITE = 0, GENERAL = -1;
 
 // A row whose largest entry is below this counts as zero: the inverse would overflow.
 constexpr float SMALLEST_NORMAL = 1.17549435e-38f;
+constexpr float LARGEST = 3.40282347e38f;
 
 // Between these a plain sum of powers in float has lost nothing: what underflowed is below rounding.
 constexpr float SAFE_FROM = 1e-29f, SAFE_TO = 1e29f;
@@ -106,14 +107,17 @@ inline void forward_row_scaled(const Element *x, Element *y, float *norm, float 
     const float inverse = largest < SMALLEST_NORMAL ? 0.0f : 1.0f / largest;
     const float ratio = TWICE_P == INFINITE ? 1.0f : root(sum_of_powers(x, row, inverse, p), p);
     *norm = largest < SMALLEST_NORMAL ? 0.0f : largest * ratio;
-    const float factor = *norm <= floor ? 0.0f : g / ratio;
+    const float factor = *norm <= floor ? 0.0f * g : g / ratio;
 #pragma omp simd
     for (int64_t i = 0; i < row; ++i) store(y[i], load(x[i]) * inverse * factor);
 }
 
-inline void forward_block(const Element *__restrict x, int64_t x_stride, Element *__restrict y, int64_t y_stride,
-                          float *__restrict norms, float g, int64_t rows, int64_t runtime_row, float p, float floor) {
+// Returns whether g or a row holds something that is not a finite number. Such rows never take the quick way, so that
+// asking costs nothing.
+inline int forward_block(const Element *__restrict x, int64_t x_stride, Element *__restrict y, int64_t y_stride,
+                         float *__restrict norms, float g, int64_t rows, int64_t runtime_row, float p, float floor) {
     const int64_t row = ROW ? ROW : runtime_row;
+    int is_broken = !(__builtin_fabsf(g) <= LARGEST);
     float sums[BLOCK], factors[BLOCK];
     for (int64_t r = 0; r < rows; ++r) {
         const Element *in = x + r * x_stride;
@@ -124,7 +128,7 @@ inline void forward_block(const Element *__restrict x, int64_t x_stride, Element
 #pragma omp simd
     for (int64_t r = 0; r < rows; ++r) {
         norms[r] = root(sums[r], p);
-        factors[r] = norms[r] <= floor ? 0.0f : g / norms[r];
+        factors[r] = norms[r] <= floor ? 0.0f * g : g / norms[r];
     }
     for (int64_t r = 0; r < rows; ++r) {
         const Element *in = x + r * x_stride;
@@ -135,8 +139,10 @@ inline void forward_block(const Element *__restrict x, int64_t x_stride, Element
             for (int64_t i = 0; i < row; ++i) store(out[i], load(in[i]) * factor);
         } else {
             forward_row_scaled(in, out, norms + r, g, row, p, floor);
+            is_broken |= !(norms[r] <= LARGEST);
         }
     }
+    return is_broken;
 }
 
 inline void backward_row(const Element *__restrict x, const Element *__restrict dy, Element *__restrict dx, float norm,
@@ -176,18 +182,21 @@ inline void backward_row(const Element *__restrict x, const Element *__restrict 
 
 // `layout` is (batch, heads, length, row), the stride of g over heads (0 for one value), then for each tensor in the
 // order of the arguments its strides over batch, heads and length, in elements.
-extern "C" void lp_forward(const Element *x, Element *y, float *norms, const float *g, const int64_t *layout, float p,
-                           float floor, int threads) {
+// Returns whether x or g holds something that is not a finite number.
+extern "C" int lp_forward(const Element *x, Element *y, float *norms, const float *g, const int64_t *layout, float p,
+                          float floor, int threads) {
     const int64_t batch = layout[0], heads = layout[1], length = layout[2], row = layout[3], g_stride = layout[4];
     const int64_t *x_strides = layout + 5, *y_strides = layout + 8;
-#pragma omp parallel for collapse(3) num_threads(threads)
+    int is_broken = 0;
+#pragma omp parallel for collapse(3) num_threads(threads) reduction(| : is_broken)
     for (int64_t b = 0; b < batch; ++b)
         for (int64_t h = 0; h < heads; ++h)
             for (int64_t l = 0; l < length; l += BLOCK)
-                forward_block(x + b * x_strides[0] + h * x_strides[1] + l * x_strides[2], x_strides[2],
-                              y + b * y_strides[0] + h * y_strides[1] + l * y_strides[2], y_strides[2],
-                              norms + (b * heads + h) * length + l, g[h * g_stride],
-                              length - l < BLOCK ? length - l : BLOCK, row, p, floor);
+                is_broken |= forward_block(x + b * x_strides[0] + h * x_strides[1] + l * x_strides[2], x_strides[2],
+                                           y + b * y_strides[0] + h * y_strides[1] + l * y_strides[2], y_strides[2],
+                                           norms + (b * heads + h) * length + l, g[h * g_stride],
+                                           length - l < BLOCK ? length - l : BLOCK, row, p, floor);
+    return is_broken;
 }
 
 // `dots` receives xhat . dy of every row, whose sum is the gradient of g.

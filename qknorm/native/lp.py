@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from qknorm.native import compiler
+from qknorm.native import checks, compiler
 
 _STORAGE = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 _COMMON_ROW_LENGTHS = (16, 32, 64, 96, 128)
@@ -32,30 +32,31 @@ class Kernel:
         pointer, real, integer = ctypes.c_void_p, ctypes.c_float, ctypes.c_int
         self._forward = loaded.lp_forward
         self._forward.argtypes = [*[pointer] * 5, real, real, integer]
-        self._forward.restype = None
+        self._forward.restype = integer
         self._backward = loaded.lp_backward
         self._backward.argtypes = [*[pointer] * 7, real, real, integer]
         self._backward.restype = None
 
-    def forward(self, x: Tensor, scale: Tensor | None, p: float, floor: float) -> tuple[Tensor, Tensor]:
-        """scale · x / ‖x‖_p, and the norms as (batch, heads, length)."""
+    def forward(self, x: Tensor, scale: Tensor | None, p: float, floor: float) -> tuple[Tensor, Tensor, bool]:
+        """scale · x / ‖x‖_p, the norms as (batch, heads, length), and whether all that was read was finite."""
         x4 = _four_dimensional(x)
         y = _empty_like(x4)
         norms = x4.new_empty(x4.shape[:3], dtype=torch.float32)
-        g = _ONE if scale is None else scale.detach().float().contiguous()
+        g = _ONE if scale is None else _as_read(scale)
         layout = _layout(x4.shape, g.dim(), x4.stride(), y.stride())
-        self._forward(
+        is_broken = self._forward(
             x4.data_ptr(), y.data_ptr(), norms.data_ptr(), g.data_ptr(), layout, p, floor, compiler.threads(x4.numel())
         )  # fmt: skip
-        return y if x.dim() == 4 else y.view(x.shape), norms
+        return y if x.dim() == 4 else y.view(x.shape), norms, not is_broken
 
     def backward(
         self, x: Tensor, norms: Tensor, dy: Tensor, scale: Tensor | None, p: float, floor: float
     ) -> tuple[Tensor, Tensor]:
         """The gradient of x, and x̂ · dy of each row as (batch, heads, length)."""
-        x4, dy4 = _four_dimensional(x), _four_dimensional(dy)
+        x4, dy4 = _four_dimensional(x), _four_dimensional(compiler.in_memory(dy))
+        checks.memory(dy4)
         dx, dots = _empty_like(x4), torch.empty_like(norms)
-        g = _ONE if scale is None else scale.detach().float().contiguous()
+        g = _ONE if scale is None else _as_read(scale)
         layout = _layout(x4.shape, g.dim(), x4.stride(), dy4.stride(), dx.stride())
         self._backward(
             x4.data_ptr(), dy4.data_ptr(), dx.data_ptr(), norms.data_ptr(), dots.data_ptr(), g.data_ptr(), layout,
@@ -72,6 +73,12 @@ def kernel_for(x: Tensor, p: float) -> Kernel | None:
     row = x.shape[-1]
     twice = _INFINITE if p == math.inf else TWICE.get(p, _GENERAL)
     return _variant(twice, row if row in _COMMON_ROW_LENGTHS else 0, storage)
+
+
+def _as_read(scale: Tensor) -> Tensor:
+    g = compiler.in_memory(scale.detach().float()).contiguous()
+    checks.memory(g)
+    return g
 
 
 def _four_dimensional(x: Tensor) -> Tensor:

@@ -72,9 +72,12 @@ extern "C" void relu_dropout_backward(const float *out, const float *d_out, floa
 }
 
 // Cross-entropy with label smoothing e over n classes: lse - (1 - e) z_wanted - e mean(z) for each row of logits z.
-// The logits become their gradient, softmax(z) - e/n - (1 - e) [wanted], times `weight`.
-extern "C" void cross_entropy(float *logits, const int64_t *wanted, float *losses, int64_t rows, int64_t classes,
-                              float smoothing, float weight, int threads) {
+// The logits become their gradient, softmax(z) - e/n - (1 - e) [wanted], times `weight`. Returns 1, having done nothing,
+// where a row wants a class that does not exist.
+extern "C" int cross_entropy(float *logits, const int64_t *wanted, float *losses, int64_t rows, int64_t classes,
+                             float smoothing, float weight, int threads) {
+    for (int64_t r = 0; r < rows; ++r)
+        if (wanted[r] < 0 || wanted[r] >= classes) return 1;
 #pragma omp parallel for num_threads(threads)
     for (int64_t r = 0; r < rows; ++r) {
         float *z = logits + r * classes;
@@ -98,4 +101,5 @@ extern "C" void cross_entropy(float *logits, const int64_t *wanted, float *losse
         for (int32_t i = 0; i < n; ++i) z[i] = z[i] * factor - spread;
         z[wanted[r]] -= weight * (1.0f - smoothing);
     }
+    return 0;
 }

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from qknorm import comparable_scale, lp_normalize, qk_attention, qk_attention_weights
+from qknorm.native import attention as native
 from tests.attention import reference
 from tests.attention.reference import DTYPES, P_VALUES, p_name
 
@@ -354,3 +355,115 @@ class TestBadInput:
         tensor = torch.ones(1, 1, 2, 4, dtype=torch.long)
         with pytest.raises(TypeError, match="floating-point"):
             qk_attention(tensor, tensor, tensor, 5.0)
+
+    @pytest.mark.parametrize("dropout", [0.0, 0.3])
+    def test_fewer_key_heads_must_be_asked_for(self, dropout: float) -> None:
+        q, k, v = inputs(9, 2)
+        sentence = f"query has {HEADS} heads, key 2 and value 2: fewer key and value heads need enable_gqa=True"
+        with pytest.raises(ValueError, match=sentence):
+            qk_attention(q, k, v, 5.0, dropout_p=dropout)
+        with pytest.raises(ValueError, match=sentence):
+            qk_attention_weights(q, k, 5.0)
+
+    @pytest.mark.parametrize("dropout", [0.0, 0.3])
+    def test_key_heads_must_divide_those_of_the_query(self, dropout: float) -> None:
+        q, k, v = inputs(9, 3)
+        with pytest.raises(ValueError, match="must divide those of the query"):
+            qk_attention(q, k, v, 5.0, dropout_p=dropout, enable_gqa=True)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("dropout", [-0.1, 1.5, math.nan])
+    def test_dropout_is_a_share(self, dropout: float, dtype: torch.dtype) -> None:
+        q, k, v = (tensor.to(dtype) for tensor in inputs(9, HEADS))
+        with pytest.raises(ValueError, match=f"dropout_p must be between 0 and 1, not {dropout}"):
+            qk_attention(q, k, v, 5.0, dropout_p=dropout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_everything_may_be_dropped(dtype: torch.dtype) -> None:
+    q, k, v = (tensor.to(dtype) for tensor in inputs(9, HEADS))
+    assert not qk_attention(q, k, v, 5.0, dropout_p=1.0).any()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_single_key_head_is_broadcast(dropout: float) -> None:
+    q, k, v = inputs(9, 1)
+    torch.manual_seed(1)
+    grouped = qk_attention(q, k, v, 5.0, dropout_p=dropout, enable_gqa=True)
+    torch.manual_seed(1)
+    assert torch.allclose(qk_attention(q, k, v, 5.0, dropout_p=dropout), grouped, atol=1e-6)
+
+
+def constants(kv_heads: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    return [tensor.detach() for tensor in inputs(9, kv_heads, dtype)]
+
+
+class TestNan:
+    """torch's fused attention on a CPU answers zeros for a query of NaN."""
+
+    @pytest.mark.parametrize("dropout", [0.0, 0.3])
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_in_a_query(self, dtype: torch.dtype, dropout: float) -> None:
+        q, k, v = constants(HEADS, dtype)
+        q[0, 1, 4, 2] = math.nan
+        found = qk_attention(q, k, v, 5.0, dropout_p=dropout).isnan()
+        assert found[0, 1, 4].all()
+        assert int(found.sum()) == found.shape[-1]
+
+    @pytest.mark.parametrize("dropout", [0.0, 0.3])
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("shape", [(), (HEADS,)])
+    def test_in_g(self, shape: tuple[int, ...], dtype: torch.dtype, dropout: float) -> None:
+        q, k, v = constants(HEADS, dtype)
+        q[0, 0, 0] = 0
+        g = torch.full(shape, math.nan, requires_grad=True)
+        assert qk_attention(q, k, v, g, dropout_p=dropout).isnan().all()
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_in_the_only_key_that_a_query_sees(self, dtype: torch.dtype) -> None:
+        q, k, v = constants(HEADS, dtype)
+        k[0, 1, 0] = math.nan
+        assert qk_attention(q, k, v, 5.0, is_causal=True)[0, 1].isnan().all()
+
+    @pytest.mark.parametrize("floats", [False, True])
+    def test_beside_a_mask_and_shared_heads(self, floats: bool) -> None:
+        q, k, v = constants(2)
+        q[0, 1, 4] = math.nan
+        visible = torch.rand(9, 9) < 0.8
+        mask = torch.zeros(9, 9).masked_fill(~visible, -math.inf) if floats else visible
+        found = qk_attention(q, k, v, 5.0, attn_mask=mask, enable_gqa=True)
+        assert found[0, 1, 4].isnan().all()
+        assert int(found.isnan().sum()) == found.shape[-1]
+
+    def test_a_query_that_sees_nothing_stays_zero_beside_it(self) -> None:
+        q, k, v = constants(HEADS)
+        q[0, 1, 4] = math.nan
+        mask = torch.ones(9, 9, dtype=torch.bool)
+        mask[2] = False
+        assert not qk_attention(q, k, v, 5.0, attn_mask=mask)[:, :, 2].any()
+
+    def test_in_the_gradient_of_g(self) -> None:
+        q, k, v = constants(HEADS)
+        q[0, 1, 4] = math.nan
+        g = torch.tensor(5.0, requires_grad=True)
+        qk_attention(q, k, v, g).sum().backward()
+        assert g.grad is not None
+        assert g.grad.isnan()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_gradient_of_zeros_without_memory_gives_zeros(dropout: float) -> None:
+    q, k, v = (tensor.requires_grad_() for tensor in inputs(9, HEADS))
+    out = qk_attention(q, k, v, 5.0, dropout_p=dropout)
+    for gradient in torch.autograd.grad(out, (q, k, v), torch._efficientzerotensor(out.shape)):
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+@pytest.mark.skipif(native._kernels() is None, reason="no C++ compiler: the kernel cannot be built")
+def test_a_value_whose_memory_was_freed_is_refused_in_the_backward_pass() -> None:
+    q, k, v = (tensor.requires_grad_() for tensor in inputs(9, HEADS))
+    values = v * 1
+    out = qk_attention(q, k, values, 5.0, dropout_p=0.3)
+    values.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="was freed while it was needed"):
+        out.sum().backward()

@@ -328,7 +328,7 @@ def test_the_kernel_is_what_a_cpu_uses_without_being_asked(monkeypatch: pytest.M
     calls = 0
     forward = native.Kernel.forward
 
-    def counted(*arguments: Any) -> tuple[Tensor, Tensor]:
+    def counted(*arguments: Any) -> tuple[Tensor, Tensor, bool]:
         nonlocal calls
         calls += 1
         return forward(*arguments)
@@ -434,6 +434,25 @@ class TestTransforms:
             found = lp_normalize(x)
         assert torch.equal(found, lp_normalize(x.requires_grad_()))
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_a_gradient_of_zeros_without_memory_gives_zeros(self, dtype: torch.dtype) -> None:
+        x = torch.randn(4, 8, dtype=dtype, requires_grad=True)
+        lp_normalize(x).backward(torch._efficientzerotensor((4, 8), dtype=dtype))
+        assert x.grad is not None
+        assert torch.equal(x.grad, torch.zeros_like(x))
+
+    def test_zeros_without_memory_become_zeros(self) -> None:
+        assert torch.equal(lp_normalize(torch._efficientzerotensor((4, 8))), torch.zeros(4, 8))
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_memory_that_was_freed_before_the_backward_pass_is_missed(self, dtype: torch.dtype) -> None:
+        x = torch.randn(4, 8, dtype=dtype, requires_grad=True)
+        inner = x * 1
+        y = LpNorm(2.0)(inner)
+        inner.untyped_storage().resize_(0)
+        with pytest.raises(ValueError, match=r"the memory of a tensor of shape \(4, 8\) was freed"):
+            y.sum().backward()
+
     def test_batched_backward(self) -> None:
         x = torch.randn(8, requires_grad=True)
         jacobian = torch.autograd.functional.jacobian(lp_normalize, x, vectorize=True)
@@ -491,6 +510,60 @@ class TestBuild:
         library.write_bytes(b"\x7fELF")
         subprocess.run(command, check=True)
         assert library.stat().st_size == whole
+
+    @needs_kernel
+    @pytest.mark.parametrize("kept", [0, 3_000, 5_000, 10_000])
+    def test_a_file_that_was_cut_off_is_recognised_before_it_is_loaded(self, kept: int) -> None:
+        source = Path(compiler.__file__).with_name("decoding.cpp")
+        library = compiler._build(source, ())
+        whole = library.read_bytes()
+        library.write_bytes(whole[:kept])
+        assert len(whole) > kept
+        assert len(compiler._build(source, ()).read_bytes()) == len(whole)
+
+    @needs_kernel
+    @pytest.mark.filterwarnings("ignore:qknorm")
+    def test_flags_that_the_compiler_refuses_are_tried_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = self._compiler_without_openmp(tmp_path, monkeypatch)
+        lp_normalize(torch.randn(2, 64))
+        tried = log.read_text().count(" -fopenmp ")
+        for cache in (native._variant, compiler.load, compiler._compiler, compiler._cache_folder):
+            cache.cache_clear()  # as in a new process
+        lp_normalize(torch.randn(2, 64), 3.0)
+        assert tried > 0
+        assert log.read_text().count(" -fopenmp ") == tried
+
+    @needs_kernel
+    def test_a_compiler_without_threads_is_said_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._compiler_without_openmp(tmp_path, monkeypatch)
+        with pytest.warns(RuntimeWarning, match="does not know -fopenmp, so the fast CPU kernels run on one thread"):
+            lp_normalize(torch.randn(2, 64))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            lp_normalize(torch.randn(2, 64), 3.0)
+
+    def test_a_compiler_that_takes_nothing_is_tried_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CXX", "false")
+        with pytest.warns(RuntimeWarning, match="false could not compile it"):
+            lp_normalize(torch.randn(2, 64))
+        assert not list((tmp_path / "qknorm" / "kernels").iterdir())
+
+    @staticmethod
+    def _compiler_without_openmp(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """Stands before the real one, and writes down how it is called."""
+        log, script = folder / "calls.txt", folder / "c++"
+        script.write_text(
+            f'#!/bin/sh\necho "$@" >> {log}\ncase " $* " in *\' -fopenmp \'*) exit 1;; esac\n'
+            f'exec {compiler._compiler()[0]} "$@"\n'
+        )
+        script.chmod(0o755)
+        compiler._compiler.cache_clear()
+        monkeypatch.setenv("CXX", str(script))
+        return log
 
     @needs_kernel
     def test_a_cache_that_cannot_be_written_is_done_without(

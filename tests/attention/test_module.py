@@ -283,6 +283,23 @@ def test_it_compiles_to_one_graph(kind: dict[str, Any]) -> None:
     assert torch.allclose(compiled(x, is_causal=True), attention(x, is_causal=True), atol=1e-5)
 
 
+@all_kinds
+def test_it_compiles_to_one_graph_with_dropout(kind: dict[str, Any]) -> None:
+    torch.compiler.reset()
+    attention = QKNormAttention(DIM, HEADS, dropout=0.5, **kind)
+    x = sequence()
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    assert not torch.equal(compiled(x), compiled(x))
+
+
+def test_compiled_attention_with_dropout_has_gradients() -> None:
+    torch.compiler.reset()
+    attention = QKNormAttention(DIM, HEADS, dropout=0.5)
+    torch.compile(attention, fullgraph=True, backend="aot_eager")(sequence()).sum().backward()
+    for name, parameter in attention.named_parameters():
+        assert parameter.grad is not None, name
+
+
 @pytest.mark.slow
 def test_the_real_compiler_trains_it() -> None:
     torch.compiler.reset()

@@ -163,3 +163,10 @@ def test_positions_are_sines_then_cosines() -> None:
         torch.tensor([1.0, 1.0]).sin() * torch.tensor([1, 0]) + torch.tensor([1.0, 1.0]).cos() * torch.tensor([0, 1]),
     )
     assert torch.equal(sinusoids(2, 8, start=3), table[3:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_target_piece_that_may_not_be_said_is_refused(dtype: torch.dtype) -> None:
+    """29 is a piece of the source alone; in float32 a kernel computes the loss, in float64 torch does."""
+    with pytest.raises(ValueError, match="wanted holds class -1, but the classes are 0 to 26"):
+        model().to(dtype)(Batch.of([[5, 6, 7]], [[9, 29]]))

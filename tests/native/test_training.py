@@ -109,3 +109,100 @@ def test_a_loss_that_is_no_number_is_not_hidden() -> None:
     states = torch.randn(3, 4)
     states[1, 2] = torch.nan
     assert training.linear_cross_entropy(states, torch.randn(9, 4), torch.zeros(9), torch.zeros(3).long(), 0.1).isnan()
+
+
+def loss_of(wanted: Tensor, smoothing: float = 0.1, **others: Tensor) -> Tensor:
+    arguments = {"states": torch.randn(600, 8), "weight": torch.randn(50, 8), "bias": torch.zeros(50)} | others
+    return training.linear_cross_entropy(**arguments, wanted=wanted, label_smoothing=smoothing)
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("missing", [-1, -100, 50, 2**40])
+@pytest.mark.parametrize("row", [3, 599])
+def test_a_class_that_does_not_exist_is_refused(missing: int, row: int) -> None:
+    wanted = torch.zeros(600, dtype=torch.long)
+    wanted[row] = missing
+    with pytest.raises(ValueError, match=f"wanted holds class {missing}, but the classes are 0 to 49"):
+        loss_of(wanted)
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.float32])
+def test_classes_of_another_type_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(TypeError, match=f"wanted must hold whole numbers of type torch.int64, not {dtype}"):
+        loss_of(torch.zeros(600, dtype=dtype))
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"wanted": torch.zeros(599, dtype=torch.long)},
+        {"wanted": torch.zeros(600, 1, dtype=torch.long)},
+        {"bias": torch.zeros(1)},
+        {"weight": torch.zeros(50, 7)},
+        {"states": torch.zeros(4, 150, 8)},
+    ],
+    ids=lambda others: next(iter(others)),
+)
+def test_shapes_that_do_not_belong_together_are_refused(others: dict[str, Tensor]) -> None:
+    others = dict(others)
+    with pytest.raises(ValueError, match=r"the loss needs \(rows, dim\), \(classes, dim\), \(classes,\) and \(rows,\)"):
+        loss_of(others.pop("wanted", torch.zeros(600, dtype=torch.long)), 0.1, **others)
+
+
+@pytest.mark.usefixtures("_route")
+def test_more_smoothing_than_there_is_to_spread_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"label_smoothing must be between 0 and 1, not 1\.5"):
+        loss_of(torch.zeros(600, dtype=torch.long), smoothing=1.5)
+
+
+def test_classes_elsewhere_are_refused() -> None:
+    with pytest.raises(ValueError, match="wanted is on meta, but what it belongs to is on cpu"):
+        loss_of(torch.zeros(600, dtype=torch.long, device="meta"))
+
+
+WITH_P: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "dropout": lambda x, p: training.dropout(x, p, True),
+    "add_dropped": lambda x, p: training.add_dropped(x, x, p, True),
+    "relu_dropout": lambda x, p: training.relu_dropout(x, p, True),
+}
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("p", [-0.1, 1.5, torch.nan])
+@pytest.mark.parametrize("name", WITH_P)
+def test_a_share_that_is_not_one_is_refused(name: str, p: float) -> None:
+    with pytest.raises(ValueError, match=f"p must be between 0 and 1, not {p}"):
+        WITH_P[name](torch.randn(3, 4), p)
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("name", DROPPING)
+def test_a_gradient_of_zeros_without_memory_gives_zeros(name: str) -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    DROPPING[name](x).backward(torch._efficientzerotensor((3, 4)))
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.zeros(3, 4))
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", DROPPING)
+def test_an_input_without_memory_is_refused(name: str) -> None:
+    x = torch.randn(3, 4)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match=r"the memory of a tensor of shape \(3, 4\) was freed"):
+        WITH_P[name](x, P)
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropout_compiles_to_one_graph(name: str) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(DROPPING[name], fullgraph=True, backend="aot_eager")
+    assert compiled(torch.ones(30, 40)).shape == (30, 40)
+
+
+def test_kernels_that_are_missing_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "_kernels", lambda: None)
+    with pytest.raises(RuntimeError, match="needs the CPU kernels"):
+        training._dropped(torch.ones(3), None, P, 0)

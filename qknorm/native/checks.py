@@ -1,0 +1,116 @@
+"""What the operators ask of their arguments, before a route is chosen: one sentence per mistake, on every route.
+
+A kernel reads memory through pointers and trusts what it is told; a wrong argument would be a crash or another answer.
+All but the two that look at values compare types and shapes only. A range of values is checked by the kernel itself as
+it goes, or here where there is no kernel.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def probability(name: str, p: float) -> None:
+    """A share of elements to drop: as in torch, all of them may be."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, not {p}")
+
+
+def memory(*tensors: Tensor) -> None:
+    """Tensors on a CPU whose memory is still there: a storage can be freed while tensors refer to it."""
+    for tensor in tensors:
+        if tensor.untyped_storage().nbytes() == 0 and tensor.numel():
+            raise ValueError(f"the memory of a tensor of shape {tuple(tensor.shape)} was freed while it was needed")
+
+
+def heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
+    """(..., heads, length, head_dim): as many key heads as query heads, or fewer where that is asked for."""
+    if min(query.dim(), key.dim(), value.dim()) < 3:
+        shapes = f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
+        raise ValueError(f"query, key and value must be (..., heads, length, head_dim); got shapes {shapes}")
+    wanted, given, of_values = query.shape[-3], key.shape[-3], value.shape[-3]
+    if wanted == given == of_values:
+        return
+    if enable_gqa:
+        fit = given and of_values and not (wanted % given or wanted % of_values)
+    else:  # a single head is broadcast, as everywhere in torch
+        fit = given in (1, wanted) and of_values in (1, wanted)
+    if not fit:
+        counts = f"query has {wanted} heads, key {given} and value {of_values}"
+        raise ValueError(f"{counts}: fewer key and value heads need enable_gqa=True and must divide those of the query")
+
+
+def loss(states: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, label_smoothing: float) -> None:
+    """states: (rows, dim); weight: (classes, dim); bias: (classes,); wanted: (rows,), the number of a class each."""
+    fit = states.dim() == weight.dim() == 2 and bias.dim() == wanted.dim() == 1
+    if not fit or weight.shape != (bias.shape[0], states.shape[1]) or wanted.shape[0] != states.shape[0]:
+        found = ", ".join(str(tuple(tensor.shape)) for tensor in (states, weight, bias, wanted))
+        raise ValueError(f"the loss needs (rows, dim), (classes, dim), (classes,) and (rows,), not {found}")
+    numbers("wanted", wanted)
+    same_device(states, weight=weight, bias=bias, wanted=wanted)
+    probability("label_smoothing", label_smoothing)
+
+
+def wanted_classes(wanted: Tensor, classes: int) -> None:
+    """Whether every class exists; by looking at all, so a kernel does it by itself and asks only what was wrong."""
+    inside(wanted, classes, "wanted holds class {}, but the classes are 0 to {}")
+
+
+def choice(logits: Tensor, wanted: int) -> None:
+    """logits: (rows, classes), of which at least one class is wanted and at most all."""
+    if logits.dim() != 2 or not 1 <= wanted <= logits.shape[1]:
+        raise ValueError(f"of logits of shape {tuple(logits.shape)} the likeliest {wanted} of each row cannot be had")
+
+
+def key_values(keys: Tensor, values: Tensor) -> None:
+    """keys and values of the same positions: (batch, heads, length, head_dim)."""
+    alike = keys.shape == values.shape or keys.shape[:3] == values.shape[:3]  # slicing a shape takes longer than all
+    if not alike or keys.dim() != 4 or values.dim() != 4:
+        found = f"{tuple(keys.shape)} and {tuple(values.shape)}"
+        raise ValueError(f"keys and values must be (batch, heads, length, head_dim) of the same positions, not {found}")
+
+
+def single_queries(query: Tensor, keys: Tensor, values: Tensor) -> None:
+    """query: (rows, heads, 1, head_dim), for keys and values of as many heads or fewer."""
+    key_values(keys, values)
+    if query.dim() != 4 or query.shape[2] != 1 or query.shape[3] != keys.shape[3]:
+        found = f"{tuple(query.shape)} for keys of shape {tuple(keys.shape)}"
+        raise ValueError(f"query must be (rows, heads, 1, head_dim), not {found}")
+    heads(query, keys, values, enable_gqa=True)
+
+
+def shared_memories(query: Tensor, keys: Tensor, values: Tensor, entries: Tensor, lengths: Tensor) -> None:
+    """Single queries, the entry of the memory that each looks at, (rows,), and how long each entry is, (batch,)."""
+    single_queries(query, keys, values)
+    for name, found_of, many in (("entries", entries, query.shape[0]), ("lengths", lengths, keys.shape[0])):
+        numbers(name, found_of)
+        if found_of.shape != (many,):
+            raise ValueError(f"{name} must have shape ({many},), not {tuple(found_of.shape)}")
+    same_device(query, keys=keys, values=values, entries=entries, lengths=lengths)
+
+
+def shared_ranges(keys: Tensor, entries: Tensor, lengths: Tensor) -> None:
+    """Whether every entry exists and no length is beyond the memory; by looking at all."""
+    inside(entries, keys.shape[0], "entries holds {}, but the memory has the entries 0 to {}")
+    inside(lengths, keys.shape[2] + 1, "lengths holds {}, but a memory here has 0 to {} positions")
+
+
+def numbers(name: str, tensor: Tensor) -> None:
+    if tensor.dtype is not torch.int64:
+        raise TypeError(f"{name} must hold whole numbers of type torch.int64, not {tensor.dtype}")
+
+
+def same_device(first: Tensor, **others: Tensor) -> None:
+    if first.is_cpu and all(tensor.is_cpu for tensor in others.values()):  # a tenth of the time of what follows
+        return
+    for name, tensor in others.items():
+        if tensor.device != first.device:
+            raise ValueError(f"{name} is on {tensor.device}, but what it belongs to is on {first.device}")
+
+
+def inside(tensor: Tensor, end: int, sentence: str) -> None:
+    """Every element in 0 … end − 1, or a ValueError with the first that is not."""
+    outside = tensor[(tensor < 0) | (tensor >= end)]
+    if outside.numel():
+        raise ValueError(sentence.format(int(outside[0]), end - 1))
