@@ -6,6 +6,7 @@ repeated, and resumed on any machine.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -163,6 +164,8 @@ def _say(recipe: Recipe, plan: Plan, twice: Plan, console: Console) -> None:
         f"The plan: {shape}; {plan.updates:,} updates, {plan.passes:.1f} passes through the text; about "
         f"{plan.seconds / 60:.0f} minutes, until {_clock(plan.seconds)}."
     ]
+    if _is_busy():
+        lines.append("Other programs keep this machine busy: on a free one the plan would be longer.")
     if plan.is_limited_by_text:
         lines.append("The text is small for the time: more passes would only learn it by heart, so it will end sooner.")
     elif plan.passes < 1:
@@ -170,6 +173,11 @@ def _say(recipe: Recipe, plan: Plan, twice: Plan, console: Console) -> None:
     if not plan.is_limited_by_text:
         lines.append(f"Twice the minutes would give {twice.passes:.1f} passes; a run that has ended can go on.")
     console.print("\n".join(lines), highlight=False, soft_wrap=True)
+
+
+def _is_busy() -> bool:
+    """Whether more wants to run than there are cores, this program among it."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1) + 0.5
 
 
 def _clock(seconds: float) -> str:
