@@ -27,7 +27,7 @@ from qknorm.experiments.report import write_report
 from qknorm.training.recipe import Recipe, checked, merged
 
 CORPUS, WITHOUT_NETWORK = "tatoeba-en-es:20k", "phrasebook-en-gl:20k"
-MINUTES = 6.0
+MINUTES = 5.0
 SETTINGS: dict[str, dict[str, Any]] = {}
 """Of both systems, beyond what is planned."""
 EXAMPLES = 5
