@@ -1,7 +1,8 @@
 """What a run can do with the minutes that somebody has: the size of the model, how long it learns and how.
 
-Pure functions from numbers to numbers: `planned.py` measures the numbers and asks. The constants are what trials on the
-dev sets of docs/measured/trials.jsonl gave.
+Pure functions from numbers to numbers: `planned.py` measures the numbers and asks. The peak, the small shapes and the
+taught head rest on single trials of ten to fifteen minutes (docs/measured/trials.jsonl); the larger shapes, dropout by
+passes, the decay and the limits are judgement, not yet measured.
 """
 
 from __future__ import annotations
