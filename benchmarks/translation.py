@@ -58,7 +58,7 @@ from qknorm.data.subwords import EOS, SPECIAL_PIECES, UNK
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
-from qknorm.native.memory import keep_freed_memory
+from qknorm.memory import keep_freed_memory
 from qknorm.training.recipe import make_recipe
 from qknorm.training.translation import train
 

@@ -24,7 +24,7 @@ from qknorm.commands.report import report
 from qknorm.commands.reproduce import reproduce
 from qknorm.commands.translate import translate
 from qknorm.errors import InputError
-from qknorm.native.memory import keep_freed_memory
+from qknorm.memory import keep_freed_memory
 
 app = typer.Typer(
     help="Attention with normalised queries and keys, and what it makes possible with little data.",

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from qknorm.errors import InputError
-from qknorm.native.memory import keep_freed_memory
+from qknorm.memory import keep_freed_memory
 
 
 class Worker:

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qknorm.attention.lp import checked_p, have_all_been_finite, scaled_lp_normalize
-from qknorm.native import attention as native
-from qknorm.native import checks
-from qknorm.native.compiler import is_transformed
+from qknorm.attention.lp import DEFAULT_EPS, checked_p
+from qknorm.ops import attention as with_dropout
+from qknorm.ops import checks, is_left_to_torch
+from qknorm.ops.lp import scaled_lp_normalize
 
 
 def qk_attention(
@@ -75,12 +75,16 @@ def attend(
     checks.probability("dropout_p", dropout_p)
     if is_causal and attn_mask is not None:
         attn_mask, is_causal = with_causal(attn_mask, query.shape[-2], key.shape[-2], query.device), False
-    if dropout_p > 0 and native.can_attend(query, key, value, attn_mask):
-        return native.attend(query, key, value, scale, attn_mask, is_causal, dropout_p)
+    if dropout_p > 0 and with_dropout.takes(query, key, value, attn_mask):
+        return with_dropout.attend(query, key, value, scale, attn_mask, is_causal, dropout_p)
     out = F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
-    if is_transformed(out) or have_all_been_finite() or dropout_p > 0 or not _hides_nan(out, query, key):
+    if dropout_p > 0 or not out.is_cpu or is_left_to_torch(query, key, value):
+        return out
+    if torch.compiler.is_compiling():
+        return out + 0.0 * (query.select(-1, 0).sum() + key.select(-1, 0).sum())  # NaN if any is
+    if not _hides_nan(out, query, key):
         return out
     return _attend_to_nan(query, key, value, scale, attn_mask, is_causal, enable_gqa)
 
@@ -88,7 +92,7 @@ def attend(
 @torch.no_grad()
 def _hides_nan(out: Tensor, query: Tensor, key: Tensor) -> bool:
     """Whether rows are zero that should be NaN: torch's fused CPU attention takes logits of NaN for masked ones."""
-    if not out.is_cpu or not out.numel() or bool(out.select(-1, 0).all()):
+    if not out.numel() or bool(out.select(-1, 0).all()):
         return False
     return bool(query.isnan().any() or key.isnan().any())
 
@@ -103,8 +107,8 @@ def _attend_to_nan(
     enable_gqa: bool,
 ) -> Tensor:
     """Attention in which NaN stays visible."""
-    if native.can_attend(query, key, value, attn_mask):
-        return native.attend(query, key, value, scale, attn_mask, is_causal, 0.0)
+    if with_dropout.takes(query, key, value, attn_mask):
+        return with_dropout.attend(query, key, value, scale, attn_mask, is_causal, 0.0)
     weights = attention_weights(query, key, scale, attn_mask, is_causal, enable_gqa)
     if enable_gqa:
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], dim=-3)
@@ -151,7 +155,7 @@ def _normalized(query: Tensor, key: Tensor, scale: Tensor | float, p: float) -> 
     if not isinstance(scale, Tensor):
         wide = torch.promote_types(query.dtype, torch.float32)
         scale = torch.tensor(float(scale), device=query.device, dtype=wide)
-    return scaled_lp_normalize(query, scale, p), scaled_lp_normalize(key, None, p)
+    return scaled_lp_normalize(query, scale, p, DEFAULT_EPS), scaled_lp_normalize(key, None, p, DEFAULT_EPS)
 
 
 def with_causal(attn_mask: Tensor | None, queries: int, keys: int, device: torch.device, past: int = 0) -> Tensor:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from qknorm.attention.functional import attend, attention_weights, with_causal
-from qknorm.attention.lp import checked_p, scaled_lp_normalize
+from qknorm.attention.lp import DEFAULT_EPS, checked_p
 from qknorm.attention.scale import comparable_scale
-from qknorm.native import checks
-from qknorm.native import decoding as native
-from qknorm.native.compiler import is_transformed
+from qknorm.ops import checks
+from qknorm.ops.lp import scaled_lp_normalize
+from qknorm.ops.shared_attention import attend_to_history, attend_to_shared
 
 QKNorm = Literal["lp", "rms", "layer"]
 
@@ -32,7 +32,7 @@ class LpNorm(nn.Module):
         self.register_parameter("scale", None if scale is None else nn.Parameter(scale))
 
     def forward(self, x: Tensor) -> Tensor:
-        return scaled_lp_normalize(x, self.scale, self.p)
+        return scaled_lp_normalize(x, self.scale, self.p, DEFAULT_EPS)
 
     def extra_repr(self) -> str:
         return f"p={self.p:g}" + ("" if self.scale is None else f", scale={tuple(self.scale.shape)}")
@@ -49,8 +49,8 @@ class KeyValueCache:
     """The keys and values of the tokens decoded so far, for inference.
 
     One belongs to one attention layer. A key is normalised once, when it enters, and g stays with the queries. The
-    room doubles when it is full, so that n steps copy O(n) entries. On a CPU, beams that change places move nothing
-    but a table of where each of their positions lies.
+    room doubles when it is full, so that n steps copy O(n) entries. Beams that change places move nothing but a table of
+    where each of their positions lies.
     """
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class KeyValueCache:
             raise ValueError(f"one position of each entry of the batch attends and is added at a time, not {found}")
         self._add(new)
         assert self._room is not None
-        if self._history is not None and native.can_attend(query, *self._room):
-            return native.attend_to_history(query, *self._room, self._history, scale)
+        if self._history is not None:
+            return attend_to_history(query, *self._room, self._history, scale)
         keys, values = (side.to(query.dtype) for side in self._filled())  # the room has the type of what came first
         return attend(query, keys, values, scale, enable_gqa=query.shape[1] != keys.shape[1])
 
@@ -81,10 +81,10 @@ class KeyValueCache:
         """Let entry i of the batch continue what entry rows[i] was; rows may repeat or leave out entries (beams)."""
         if self._room is None:
             return
-        if len(rows) <= len(self._room.keys) and native.can_serve(*self._room):
+        if len(rows) <= len(self._room.keys):
             history = self._history
             if history is None:
-                history = torch.arange(len(self._room.keys))[:, None].expand(-1, self.length)
+                history = torch.arange(len(self._room.keys), device=rows.device)[:, None].expand(-1, self.length)
             self._history = history.index_select(0, rows)
         else:
             self._room = KeyValues(*(tensor.index_select(0, rows) for tensor in self._copied()))
@@ -110,7 +110,7 @@ class KeyValueCache:
         for room, tensor in zip(self._room, new, strict=True):
             room[: len(tensor), :, self.length : end] = tensor
         if self._history is not None:
-            own = torch.arange(len(new.keys))[:, None].expand(-1, added)
+            own = torch.arange(len(new.keys), device=self._history.device)[:, None].expand(-1, added)
             self._history = torch.cat([self._history, own], 1)
         self.length = end
 
@@ -261,21 +261,12 @@ class QKNormAttention(nn.Module):
         """Attend from single positions to memories that several of them share, for decoding with beams.
 
         query: (rows, 1, dim). entries: (rows,), whose memory each looks at. lengths: (batch of the memory,), how many
-        positions of it are real. The same as `forward` with the memory repeated and masked; on a CPU, in float32 and
-        without gradients, without the copies.
+        positions of it are real. The same as `forward` with the memory repeated and masked; for inference on a CPU without
+        the copies.
         """
         self._check_query(query)
         q = self.q_norm(self._split_heads(self.q_proj(query), self.num_heads))
-        checks.shared_memories(q, *memory, entries, lengths)
-        if native.can_attend(q, *memory, entries, lengths):
-            out = native.attend_to_shared(q, *memory, entries, lengths, self._softmax_scale)
-        else:
-            if q.is_cpu and not is_transformed(entries):  # elsewhere looking would wait for the device
-                checks.shared_ranges(memory.keys, entries, lengths)
-            keys, values = (side.index_select(0, entries).to(q.dtype) for side in memory)
-            is_real = torch.arange(keys.shape[2], device=q.device) < lengths.index_select(0, entries)[:, None]
-            mask = is_real[:, None, None, :]
-            out = attend(q, keys, values, self._softmax_scale, mask, enable_gqa=q.shape[1] != keys.shape[1])
+        out = attend_to_shared(q, *memory, entries, lengths, self._softmax_scale)
         projected: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
         return projected
 

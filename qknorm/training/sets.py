@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qknorm.attention.scale import henry_scale
+from qknorm.cache import cache_folder
 from qknorm.data import corpora
 from qknorm.data.cleaning import Rules
 from qknorm.data.importers import Pair, read_aligned
@@ -45,7 +46,7 @@ def read_sets(recipe: DataRecipe, folder: Path) -> list[Sets]:
 def prepare_sets(sets: Sequence[Sets], recipe: DataRecipe) -> Prepared:
     """Clean, learn the vocabulary and encode; or find what was prepared before."""
     files = [_with_held_out_of_reverse(one, sets) for one in sets]
-    return prepare(files, recipe.merges, recipe.scheme, Rules(), corpora.cache_folder())
+    return prepare(files, recipe.merges, recipe.scheme, Rules(), cache_folder())
 
 
 def _sets_of(pair: PairRecipe, folder: Path) -> Sets:

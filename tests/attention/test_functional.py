@@ -14,9 +14,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from qknorm import comparable_scale, lp_normalize, qk_attention, qk_attention_weights
-from qknorm.native import attention as native
 from tests.attention import reference
 from tests.attention.reference import DTYPES, P_VALUES, p_name
+from tests.ops.kernels import needs_kernel
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 HEADS, HEAD_DIM = 4, 16
@@ -459,7 +459,7 @@ def test_a_gradient_of_zeros_without_memory_gives_zeros(dropout: float) -> None:
         assert torch.equal(gradient, torch.zeros_like(gradient))
 
 
-@pytest.mark.skipif(native._kernels() is None, reason="no C++ compiler: the kernel cannot be built")
+@needs_kernel
 def test_a_value_whose_memory_was_freed_is_refused_in_the_backward_pass() -> None:
     q, k, v = (tensor.requires_grad_() for tensor in inputs(9, HEADS))
     values = v * 1

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
@@ -17,32 +13,23 @@ from hypothesis import given
 from torch import Tensor
 
 from qknorm import LpNorm, lp_normalize
-from qknorm.attention import lp
-from qknorm.native import compiler
-from qknorm.native import lp as native
+from qknorm.ops import _dispatch
+from qknorm.ops import lp as operator
 from tests.attention import reference
 from tests.attention.reference import DTYPES, P_VALUES, p_name
+from tests.ops.kernels import kernels_are_built, needs_kernel, use_twins
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2.5e-3}
-ROUTES = ("kernel", "operations", "formula")
-
-
-def kernel_is_built() -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return native.kernel_for(torch.zeros(1, 4), 2.0) is not None
-
-
-needs_kernel = pytest.mark.skipif(not kernel_is_built(), reason="no C++ compiler: the kernel cannot be built")
+ROUTES = ("kernel", "twin", "formula")
 
 
 def use_route(monkeypatch: pytest.MonkeyPatch, route: str) -> None:
-    if route == "kernel" and not kernel_is_built():
+    if route == "kernel" and not kernels_are_built():
         pytest.skip("no C++ compiler: the kernel cannot be built")
-    if route != "kernel":
-        monkeypatch.setattr(native, "kernel_for", lambda _x, _p: None)
+    if route == "twin":
+        use_twins(monkeypatch, operator)
     if route == "formula":
-        monkeypatch.setattr(lp, "is_transformed", lambda _x: True)
+        monkeypatch.setattr(_dispatch, "is_left_to_torch", lambda *_: True)
 
 
 def value_and_gradient(function: Callable[[Tensor], Tensor], x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +86,7 @@ def test_the_second_derivative_is_right_at_exact_zeros(p: float) -> None:
 def test_create_graph_changes_no_gradient_even_if_g_was_made_from_x() -> None:
     def gradient(create_graph: bool) -> Tensor:
         x = torch.randn(3, 8, generator=torch.Generator().manual_seed(1), requires_grad=True)
-        y = lp.scaled_lp_normalize(x, (x * x).mean(), 2.0)
+        y = operator.scaled_lp_normalize(x, (x * x).mean(), 2.0, 1e-12)
         return torch.autograd.grad((y**3).sum(), x, create_graph=create_graph)[0]
 
     assert torch.allclose(gradient(True), gradient(False), atol=1e-5)
@@ -115,7 +102,7 @@ def test_a_scale_multiplies_and_learns(
     x = torch.randn(2, 3, 5, 16, dtype=torch.float64).to(dtype).requires_grad_()
     g = (torch.tensor([2.0, 0.0, -3.0]) if per_head else torch.tensor(2.5)).requires_grad_()
     dy = torch.randn_like(x)
-    y = lp.scaled_lp_normalize(x, g, 3.0)
+    y = operator.scaled_lp_normalize(x, g, 3.0, 1e-12)
     found = torch.autograd.grad(y, (x, g), dy)
     wide_x, wide_g = (tensor.detach().double().requires_grad_() for tensor in (x, g))
     expected_y = wide_g.reshape(-1, 1, 1) * reference.normalize(wide_x, 3.0)
@@ -133,11 +120,11 @@ def test_a_scale_that_does_not_fit_is_refused_before_memory_is_read(shape: tuple
 def test_a_scale_that_lies_elsewhere_or_is_no_number_is_refused() -> None:
     x = torch.randn(1, 2, 3, 8)
     with pytest.raises(ValueError, match="scale is on meta"):
-        lp.scaled_lp_normalize(x, torch.tensor(5.0, device="meta"), 2.0)
+        operator.scaled_lp_normalize(x, torch.tensor(5.0, device="meta"), 2.0, 1e-12)
     with pytest.raises(TypeError, match="real floating-point"):
-        lp.scaled_lp_normalize(x, torch.tensor(5.0 + 1j), 2.0)
+        operator.scaled_lp_normalize(x, torch.tensor(5.0 + 1j), 2.0, 1e-12)
     with pytest.raises(ValueError, match=r"scale must have shape \(\), not \(2,\)"):
-        lp.scaled_lp_normalize(torch.randn(2, 16), torch.ones(2), 2.0)
+        operator.scaled_lp_normalize(torch.randn(2, 16), torch.ones(2), 2.0, 1e-12)
 
 
 def test_the_second_derivative_exists_where_the_kernel_did_the_first_pass() -> None:
@@ -253,7 +240,7 @@ def test_a_p_that_is_no_norm_is_refused(p: object) -> None:
 
 
 @pytest.mark.parametrize("p", [np.int64(3), np.float32(3), 3])
-def test_any_kind_of_number_will_do_for_p(p: Any) -> None:
+def test_any_kind_of_number_will_do_for_p(p: float) -> None:
     x = torch.randn(4, 8)
     assert torch.equal(lp_normalize(x, p), lp_normalize(x, 3.0))
 
@@ -321,22 +308,6 @@ def test_views_give_what_their_copies_give(view: Callable[[Tensor], Tensor], p: 
 def test_any_dimension_can_be_normalised(dim: int) -> None:
     x = torch.randn(3, 4, 5)
     assert torch.allclose(lp_normalize(x, 3.0, dim=dim).norm(p=3, dim=dim), torch.ones(1), atol=1e-5)
-
-
-@needs_kernel
-def test_the_kernel_is_what_a_cpu_uses_without_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = 0
-    forward = native.Kernel.forward
-
-    def counted(*arguments: Any) -> tuple[Tensor, Tensor, bool]:
-        nonlocal calls
-        calls += 1
-        return forward(*arguments)
-
-    monkeypatch.setattr(native.Kernel, "forward", counted)
-    lp_normalize(torch.randn(2, 64))
-    lp_normalize(torch.randn(2, 64, requires_grad=True)).sum().backward()
-    assert calls == 2
 
 
 @needs_kernel
@@ -458,143 +429,3 @@ class TestTransforms:
         jacobian = torch.autograd.functional.jacobian(lp_normalize, x, vectorize=True)
         rows = [torch.autograd.grad(lp_normalize(x), x, row)[0] for row in torch.eye(8)]
         assert torch.allclose(jacobian, torch.stack(rows), atol=1e-6)
-
-
-class TestBuild:
-    """The kernel is made on the user's machine, where anything can be missing."""
-
-    @pytest.fixture(autouse=True)
-    def _fresh(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        caches = (native._variant, compiler.load, compiler._compiler, compiler._cache_folder)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        monkeypatch.setattr(compiler, "_warned", False)
-        for cache in caches:
-            cache.cache_clear()
-        yield
-        for cache in caches:
-            cache.cache_clear()
-
-    @needs_kernel
-    def test_it_is_compiled_once_and_found_again(self, tmp_path: Path) -> None:
-        lp_normalize(torch.randn(2, 64))
-        (library,) = (tmp_path / "qknorm" / "kernels").iterdir()
-        written = library.stat().st_mtime_ns
-        native._variant.cache_clear()
-        compiler.load.cache_clear()
-        lp_normalize(torch.randn(2, 64))
-        assert library.stat().st_mtime_ns == written
-
-    def test_without_a_compiler_it_warns_once_and_gives_the_same_numbers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PATH", "")
-        monkeypatch.delenv("CXX", raising=False)
-        x = torch.randn(2, 64)
-        with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler"):
-            y = lp_normalize(x, 1.5)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            lp_normalize(x, 3.0)
-        assert torch.allclose(y.double(), reference.normalize(x, 1.5), atol=1e-6)
-
-    def test_a_compiler_that_fails_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CXX", "false")
-        with pytest.warns(RuntimeWarning, match="false could not compile it"):
-            lp_normalize(torch.randn(2, 64))
-
-    @needs_kernel
-    def test_a_damaged_file_in_the_cache_is_replaced(self, tmp_path: Path) -> None:
-        code = "import torch, qknorm; qknorm.lp_normalize(torch.randn(2, 64))"
-        command = [sys.executable, "-W", "error", "-c", code]  # the loader remembers files, so: new processes
-        subprocess.run(command, check=True)
-        (library,) = (tmp_path / "qknorm" / "kernels").iterdir()
-        whole = library.stat().st_size
-        library.write_bytes(b"\x7fELF")
-        subprocess.run(command, check=True)
-        assert library.stat().st_size == whole
-
-    @needs_kernel
-    @pytest.mark.parametrize("kept", [0, 3_000, 5_000, 10_000])
-    def test_a_file_that_was_cut_off_is_recognised_before_it_is_loaded(self, kept: int) -> None:
-        source = Path(compiler.__file__).with_name("decoding.cpp")
-        library = compiler._build(source, ())
-        whole = library.read_bytes()
-        library.write_bytes(whole[:kept])
-        assert len(whole) > kept
-        assert len(compiler._build(source, ()).read_bytes()) == len(whole)
-
-    @needs_kernel
-    @pytest.mark.filterwarnings("ignore:qknorm")
-    def test_flags_that_the_compiler_refuses_are_tried_once(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        log = self._compiler_without_openmp(tmp_path, monkeypatch)
-        lp_normalize(torch.randn(2, 64))
-        tried = log.read_text().count(" -fopenmp ")
-        for cache in (native._variant, compiler.load, compiler._compiler, compiler._cache_folder):
-            cache.cache_clear()  # as in a new process
-        lp_normalize(torch.randn(2, 64), 3.0)
-        assert tried > 0
-        assert log.read_text().count(" -fopenmp ") == tried
-
-    @needs_kernel
-    def test_a_compiler_without_threads_is_said_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._compiler_without_openmp(tmp_path, monkeypatch)
-        with pytest.warns(RuntimeWarning, match="does not know -fopenmp, so the fast CPU kernels run on one thread"):
-            lp_normalize(torch.randn(2, 64))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            lp_normalize(torch.randn(2, 64), 3.0)
-
-    def test_a_compiler_that_takes_nothing_is_tried_again(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("CXX", "false")
-        with pytest.warns(RuntimeWarning, match="false could not compile it"):
-            lp_normalize(torch.randn(2, 64))
-        assert not list((tmp_path / "qknorm" / "kernels").iterdir())
-
-    @staticmethod
-    def _compiler_without_openmp(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """Stands before the real one, and writes down how it is called."""
-        log, script = folder / "calls.txt", folder / "c++"
-        script.write_text(
-            f'#!/bin/sh\necho "$@" >> {log}\ncase " $* " in *\' -fopenmp \'*) exit 1;; esac\n'
-            f'exec {compiler._compiler()[0]} "$@"\n'
-        )
-        script.chmod(0o755)
-        compiler._compiler.cache_clear()
-        monkeypatch.setenv("CXX", str(script))
-        return log
-
-    @needs_kernel
-    def test_a_cache_that_cannot_be_written_is_done_without(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        blocked = tmp_path / "file"
-        blocked.touch()
-        monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-        assert native.kernel_for(torch.randn(2, 64), 2.0) is not None
-
-    @needs_kernel
-    def test_a_cache_that_others_can_write_to_is_not_trusted(self, tmp_path: Path) -> None:
-        folder = tmp_path / "qknorm" / "kernels"
-        folder.mkdir(parents=True)
-        folder.chmod(0o777)
-        assert native.kernel_for(torch.randn(2, 64), 2.0) is not None
-        assert list(folder.iterdir()) == []
-
-    def test_a_user_without_a_home_can_still_normalise(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def no_home() -> Path:
-            raise RuntimeError("Could not determine home directory.")
-
-        monkeypatch.delenv("XDG_CACHE_HOME")
-        monkeypatch.setattr(Path, "home", no_home)
-        assert lp_normalize(torch.ones(2, 64)).isfinite().all()
-
-    def test_it_can_be_switched_off(self) -> None:
-        code = (
-            "import torch, qknorm; from qknorm.native import lp as native;"
-            "x = torch.randn(2, 64); qknorm.lp_normalize(x); assert native.kernel_for(x, 2.0) is None"
-        )
-        environment = {"QKNORM_NATIVE": "0", "PATH": ""}
-        done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True)
-        assert done.returncode == 0, done.stderr

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from qknorm.attention.module import KeyValueCache, KeyValues, QKNorm, QKNormAttention
-from qknorm.native import decoding
-
-needs_kernel = pytest.mark.skipif(decoding._kernels() is None, reason="no C++ compiler: the kernels cannot be built")
+from qknorm.ops import likeliest as of_likeliest
+from qknorm.ops import shared_attention
+from qknorm.ops.likeliest import likeliest
+from tests.ops.kernels import kernels_are_built, needs_kernel, use_twins
 
 
 @pytest.mark.parametrize("use_kernel", [pytest.param(True, marks=needs_kernel), False])
@@ -17,10 +18,10 @@ def test_the_likeliest_are_those_of_a_sort(
     rows: int, classes: int, wanted: int, use_kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not use_kernel:
-        monkeypatch.setattr(decoding, "_kernels", lambda: None)
+        use_twins(monkeypatch, of_likeliest, shared_attention)
     torch.manual_seed(0)
     logits = torch.randn(rows, classes) * 4
-    values, places, sums = decoding.likeliest(logits, wanted)
+    values, places, sums = likeliest(logits, wanted)
     expected, order = logits.double().log_softmax(-1).sort(descending=True)
     assert torch.equal(places, order[:, :wanted])
     assert torch.allclose(values.double(), expected[:, :wanted], atol=1e-5)
@@ -29,7 +30,7 @@ def test_the_likeliest_are_those_of_a_sort(
 
 @needs_kernel
 def test_of_equal_pieces_the_first_is_taken() -> None:
-    _, places, _ = decoding.likeliest(torch.zeros(2, 300), 5)
+    _, places, _ = likeliest(torch.zeros(2, 300), 5)
     assert places.tolist() == [[0, 1, 2, 3, 4]] * 2
 
 
@@ -37,7 +38,7 @@ def test_of_equal_pieces_the_first_is_taken() -> None:
 def test_impossible_pieces_stay_impossible() -> None:
     logits = torch.full((1, 100), -torch.inf)
     logits[0, 70] = 2.0
-    values, places, _ = decoding.likeliest(logits, 3)
+    values, places, _ = likeliest(logits, 3)
     assert places[0, 0] == 70
     torch.testing.assert_close(values, torch.tensor([[0.0, -torch.inf, -torch.inf]]), atol=1e-6, rtol=0)
 
@@ -62,7 +63,7 @@ def test_a_cache_with_a_history_attends_as_one_that_is_moved(
         return found
 
     ours = outputs()
-    monkeypatch.setattr(decoding, "can_serve", lambda *_: False)
+    use_twins(monkeypatch, shared_attention)
     for fast, plain in zip(ours, outputs(), strict=True):
         assert torch.allclose(fast, plain, atol=1e-5)
 
@@ -94,11 +95,11 @@ def test_a_shared_memory_is_the_memory_repeated_and_masked(qk_norm: QKNorm | Non
     assert torch.allclose(shared, expected, atol=1e-5)
 
 
-@pytest.fixture(params=["kernel", "operations"])
+@pytest.fixture(params=["kernel", "twin"])
 def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "operations":
-        monkeypatch.setattr(decoding, "_kernels", lambda: None)
-    elif decoding._kernels() is None:
+    if request.param == "twin":
+        use_twins(monkeypatch, of_likeliest, shared_attention)
+    elif not kernels_are_built():
         pytest.skip("no C++ compiler: the kernels cannot be built")
 
 
@@ -271,4 +272,4 @@ class TestReorderedCache:
 @pytest.mark.parametrize(("shape", "wanted"), [((2, 5), 6), ((2, 5), 0), ((5,), 1), ((1, 2, 5), 1)])
 def test_more_of_the_likeliest_than_there_are_is_refused(shape: tuple[int, ...], wanted: int) -> None:
     with pytest.raises(ValueError, match=f"the likeliest {wanted} of each row cannot be had"):
-        decoding.likeliest(torch.randn(shape), wanted)
+        likeliest(torch.randn(shape), wanted)

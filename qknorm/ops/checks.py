@@ -1,8 +1,7 @@
 """What the operators ask of their arguments, before a route is chosen: one sentence per mistake, on every route.
 
-A kernel reads memory through pointers and trusts what it is told; a wrong argument would be a crash or another answer.
-All but the two that look at values compare types and shapes only. A range of values is checked by the kernel itself as
-it goes, or here where there is no kernel.
+They compare types and shapes, which costs a microsecond; the last two look at values, and belong to the twins. A kernel
+checks whatever it relies on by itself as well, since anybody may call `torch.ops.qknorm`.
 """
 
 from __future__ import annotations
@@ -15,13 +14,6 @@ def probability(name: str, p: float) -> None:
     """A share of elements to drop: as in torch, all of them may be."""
     if not 0 <= p <= 1:
         raise ValueError(f"{name} must be between 0 and 1, not {p}")
-
-
-def memory(*tensors: Tensor) -> None:
-    """Tensors on a CPU whose memory is still there: a storage can be freed while tensors refer to it."""
-    for tensor in tensors:
-        if tensor.untyped_storage().nbytes() == 0 and tensor.numel():
-            raise ValueError(f"the memory of a tensor of shape {tuple(tensor.shape)} was freed while it was needed")
 
 
 def heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
@@ -52,9 +44,9 @@ def loss(states: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, label_smo
     probability("label_smoothing", label_smoothing)
 
 
-def wanted_classes(wanted: Tensor, classes: int) -> None:
-    """Whether every class exists; by looking at all, so a kernel does it by itself and asks only what was wrong."""
-    inside(wanted, classes, "wanted holds class {}, but the classes are 0 to {}")
+def classes(wanted: Tensor, number: int) -> None:
+    """Whether every class exists."""
+    inside(wanted, number, "wanted holds class {}, but the classes are 0 to {}")
 
 
 def choice(logits: Tensor, wanted: int) -> None:
@@ -91,7 +83,7 @@ def shared_memories(query: Tensor, keys: Tensor, values: Tensor, entries: Tensor
 
 
 def shared_ranges(keys: Tensor, entries: Tensor, lengths: Tensor) -> None:
-    """Whether every entry exists and no length is beyond the memory; by looking at all."""
+    """Whether every entry exists and no length is beyond the memory."""
     inside(entries, keys.shape[0], "entries holds {}, but the memory has the entries 0 to {}")
     inside(lengths, keys.shape[2] + 1, "lengths holds {}, but a memory here has 0 to {} positions")
 

@@ -1,4 +1,5 @@
-// What the CPU kernels share: powers of two, logarithms, and dropout that is drawn again instead of being stored.
+// What the CPU kernels compute with: element types, powers of two, logarithms, and dropout that is drawn again instead of
+// being stored. Nothing of torch.
 
 #pragma once
 
@@ -6,6 +7,25 @@
 
 inline float bits_to_float(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 inline uint32_t float_to_bits(float value) { return __builtin_bit_cast(uint32_t, value); }
+
+// Numbers as they lie in memory. Arithmetic is always in float.
+struct BFloat16 { uint16_t bits; };
+
+inline float load(float value) { return value; }
+inline void store(float &target, float value) { target = value; }
+
+inline float load(BFloat16 value) { return bits_to_float(uint32_t(value.bits) << 16); }
+inline void store(BFloat16 &target, float value) {
+    const uint32_t bits = float_to_bits(value);
+    const uint32_t nearest_even = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    target.bits = value != value ? uint16_t(0x7fc0) : uint16_t(nearest_even);
+}
+
+#ifdef __FLT16_MANT_DIG__  // not every compiler knows it
+#define HAS_HALF
+inline float load(_Float16 value) { return float(value); }
+inline void store(_Float16 &target, float value) { target = _Float16(value); }
+#endif
 
 // log2 and exp2 without branches or tables, so that the loops around them become vector code.
 // log2(m) = 2/ln2 atanh((m-1)/(m+1)) with m in [sqrt 1/2, sqrt 2): the first term left out is below 4e-10.
@@ -38,7 +58,8 @@ struct Dropout {
 
     Dropout(float p, uint64_t seed) : seed(seed), keep_below(0xffffffffu), factor(1.0f) {
         if (p > 0.0f) {
-            keep_below = uint32_t((1.0 - double(p)) * 4294967296.0);
+            const double share = (1.0 - double(p)) * 4294967296.0;
+            keep_below = share < 4294967295.0 ? uint32_t(share) : 0xffffffffu;
             factor = float(1.0 / (1.0 - double(p)));
         }
     }

@@ -1,4 +1,4 @@
-"""The attention kernel against plain float64, with dropout that can be looked at."""
+"""Attention with dropout against plain float64, with dropout that can be looked at."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qknorm.native import attention
+from qknorm.ops import attention
+from tests.ops.kernels import kernels_are_built, use_twins
 
-pytestmark = pytest.mark.skipif(attention._kernels() is None, reason="no C++ compiler: the kernel cannot be built")
+
+@pytest.fixture(autouse=True, params=["kernel", "twin"])
+def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "twin":
+        use_twins(monkeypatch, attention)
+    elif not kernels_are_built():
+        pytest.skip("no C++ compiler: the kernels cannot be built")
+
 
 DROPOUT = 0.3
 

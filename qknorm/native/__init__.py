@@ -1,1 +1,0 @@
-"""Kernels in C++ for the CPU, each with a twin in torch's own operations elsewhere."""

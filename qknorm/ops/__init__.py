@@ -1,0 +1,8 @@
+"""Operators registered with torch (`torch.ops.qknorm.*`): each with a kernel for the CPU and a twin for everything else.
+
+One operator is one Python file and one C++ file of the same name; docs/operators.md says how to add one.
+"""
+
+from qknorm.ops._dispatch import is_left_to_torch
+
+__all__ = ["is_left_to_torch"]

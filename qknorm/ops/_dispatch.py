@@ -1,0 +1,102 @@
+"""How an operator is registered, and who does its work.
+
+torch's dispatcher chooses between kernel and twin: the twin, in torch's operations, is registered for every device, and
+the library of kernels, once it is loaded, registers itself for the CPU on top. Whoever watches (a profiler, a dispatch
+mode, a compiler) sees the operator, and what it sees is what runs. The first call on a CPU loads the library.
+
+`is_left_to_torch` is the one other decision: where torch rewrites code, plain operations serve better than an operator.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from qknorm.ops import _build
+
+Operator = Callable[..., Any]
+
+_LIBRARY = torch.library.Library("qknorm", "FRAGMENT")
+_PLAIN_TENSORS = (Tensor, torch.nn.Parameter)
+_lock = threading.Lock()
+# What the CPU has before its kernels are loaded: one function per operator, which loads them.
+_loaders: torch.library.Library | None = torch.library.Library("qknorm", "IMPL")
+
+
+def operator(schema: str, plain: Callable[..., Any], fake: Callable[..., Any]) -> Operator:
+    """Register an operator: its schema, its twin for any device and type, and what shapes it returns.
+
+    The twin is an operator of its own too, `NAME_plain`: a kernel leaves to it what it does not do.
+    """
+    name, signature = schema.split("(", 1)
+    for form in (name, f"{name}_plain"):
+        _LIBRARY.define(f"{form}({signature}", tags=(torch.Tag.pt2_compliant_tag,))
+        _LIBRARY.impl(form, plain, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"qknorm::{form}", fake, lib=_LIBRARY)
+    found: Operator = getattr(torch.ops.qknorm, name).default
+    if _loaders is not None:
+
+        def load_and_call(*arguments: Any) -> Any:
+            load_kernels()
+            return found(*arguments)
+
+        _loaders.impl(name, load_and_call, "CPU")
+    return found
+
+
+def differentiable(name: str, backward: Callable[..., Any], setup: Callable[..., None] | None = None) -> None:
+    """Register the derivative of an operator and of its twin."""
+    for form in (name, f"{name}_plain"):
+        torch.library.register_autograd(f"qknorm::{form}", backward, setup_context=setup, lib=_LIBRARY)
+
+
+def differentiable_no_further(name: str) -> None:
+    """Let a second derivative be an error that says so; without it, it would be silently cut."""
+
+    def backward(ctx: Any, *gradients: Tensor) -> None:
+        raise RuntimeError(f"qknorm::{name} cannot be differentiated: it is a derivative itself, or for inference only")
+
+    differentiable(name, backward)
+
+
+def load_kernels() -> None:
+    """Build and load the library of kernels unless that has been tried; without it, twins do all the work."""
+    global _loaders
+    with _lock:
+        if _loaders is not None:
+            _loaders = None
+            _build.load()
+
+
+def is_left_to_torch(*tensors: Tensor | None) -> bool:
+    """Whether plain differentiable operations should be used in place of an operator.
+
+    That is where torch takes the code apart and can make more of plain operations, or knows nothing else: transforms of
+    `torch.func`, forward-mode derivatives, tracing, `torch.export` (what is exported has to run without this package),
+    tensors that are wrappers of others, and compiled code for any device but a CPU, where operations are fused.
+    """
+    if torch.compiler.is_compiling():
+        if torch.compiler.is_exporting():
+            return True
+        return not all(tensor is None or tensor.is_cpu for tensor in tensors)
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch.jit.is_tracing()  # type: ignore[attr-defined]
+        or any(type(tensor) not in _PLAIN_TENSORS and is_traceable_wrapper_subclass(tensor) for tensor in tensors)
+    )
+
+
+def is_differentiated(*tensors: Tensor) -> bool:
+    """Whether a gradient may be asked of what is computed from these."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def on_cpu(*tensors: Tensor | None) -> bool:
+    return all(tensor is None or tensor.is_cpu for tensor in tensors)

@@ -1,0 +1,107 @@
+"""The loss over a vocabulary without the logits of a whole batch (`cross_entropy.cpp`).
+
+torch passes over the logits (tokens × vocabulary, the largest tensor of all) six times; here they are made, turned into
+their gradient and used up in blocks that stay in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qknorm.ops import _dispatch, checks
+
+# Rows of logits at a time: with 8,000 classes 16 MB, few enough to be still in the cache when they are used.
+_ROWS_OF_LOGITS = 512
+# torch would leave out rows that want class −100; here no number stands for a row without a class.
+_NO_CLASS = -(2**62)
+
+
+def linear_cross_entropy(
+    states: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, label_smoothing: float
+) -> Tensor:
+    """F.cross_entropy(F.linear(states, weight, bias), wanted): states (rows, dim), weight (classes, dim)."""
+    checks.loss(states, weight, bias, wanted, label_smoothing)
+    tensors = (states, weight, bias)
+    alike = all(tensor.dtype is torch.float32 or tensor.dtype is torch.float64 for tensor in tensors)
+    is_served = states.shape[0] and alike and _dispatch.on_cpu(*tensors) and not torch.is_autocast_enabled("cpu")
+    if not is_served or _dispatch.is_left_to_torch(*tensors):
+        if wanted.is_cpu and not _dispatch.is_left_to_torch(wanted):  # elsewhere looking would wait for the device
+            checks.classes(wanted, weight.shape[0])
+        logits = F.linear(states, weight, bias)
+        return F.cross_entropy(logits, wanted, label_smoothing=label_smoothing, ignore_index=_NO_CLASS)
+    loss: Tensor = _LINEAR(states, weight, bias, wanted, label_smoothing, _dispatch.is_differentiated(*tensors))[0]
+    return loss
+
+
+def _plain_linear(
+    states: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, smoothing: float, with_gradient: bool
+) -> tuple[Tensor, ...]:
+    """The mean loss and, if they are wanted, its gradients, which are made while the logits are at hand."""
+    rows = states.shape[0]
+    losses = states.new_empty(rows)
+    d_states, d_weight, d_bias = _gradients(states, weight, bias, with_gradient)
+    for start in range(0, rows, _ROWS_OF_LOGITS):
+        block = slice(start, start + _ROWS_OF_LOGITS)
+        logits = torch.addmm(bias, states[block], weight.t())
+        losses[block] = _CROSS_ENTROPY(logits, wanted[block], smoothing, 1 / rows)
+        if with_gradient:
+            torch.mm(logits, weight, out=d_states[block])
+            d_weight.addmm_(logits.t(), states[block])
+            d_bias += logits.sum(0)
+    return losses.mean(), d_states, d_weight, d_bias
+
+
+def _fake_linear(
+    states: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, smoothing: float, with_gradient: bool  # noqa: ARG001
+) -> tuple[Tensor, ...]:  # fmt: skip
+    return states.new_empty(()), *_gradients(states, weight, bias, with_gradient)
+
+
+def _gradients(states: Tensor, weight: Tensor, bias: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for the gradients, or for none."""
+    if not with_gradient:
+        return states.new_empty(0), weight.new_empty(0), bias.new_empty(0)
+    return states.new_empty(states.shape), weight.new_zeros(weight.shape), bias.new_zeros(bias.shape)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ARG001
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*output[1:])
+
+
+def _backward(ctx: Any, d_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    if d_loss.requires_grad:
+        raise RuntimeError("the loss over a vocabulary can be differentiated once, not twice")
+    return *(gradient * d_loss for gradient in ctx.saved_tensors), None, None, None
+
+
+def _plain(logits: Tensor, wanted: Tensor, smoothing: float, weight: float) -> Tensor:
+    """The losses of the rows; the logits become their gradient times `weight`."""
+    checks.classes(wanted, logits.shape[1])
+    logarithms = logits.log_softmax(-1)
+    of_wanted = logarithms.gather(1, wanted[:, None])[:, 0]
+    losses = -(1 - smoothing) * of_wanted - smoothing * logarithms.mean(-1)
+    logits.copy_(logarithms.exp() - smoothing / logits.shape[1])
+    logits.scatter_add_(1, wanted[:, None], torch.full_like(wanted[:, None], -(1 - smoothing), dtype=logits.dtype))
+    logits.mul_(weight)
+    return losses
+
+
+def _fake(logits: Tensor, wanted: Tensor, smoothing: float, weight: float) -> Tensor:  # noqa: ARG001
+    return logits.new_empty(logits.shape[0])
+
+
+_CROSS_ENTROPY = _dispatch.operator(
+    "cross_entropy_(Tensor(a!) logits, Tensor wanted, float smoothing, float weight) -> Tensor", _plain, _fake
+)
+_LINEAR = _dispatch.operator(
+    "linear_cross_entropy(Tensor states, Tensor weight, Tensor bias, Tensor wanted, float smoothing, "
+    "bool with_gradient) -> (Tensor, Tensor, Tensor, Tensor)",
+    _plain_linear,
+    _fake_linear,
+)
+_dispatch.differentiable("linear_cross_entropy", _backward, _setup)

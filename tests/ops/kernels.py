@@ -1,0 +1,31 @@
+"""Which way operators go in a test: by their kernels, or by their twins."""
+
+from __future__ import annotations
+
+import types
+import warnings
+
+import pytest
+import torch
+
+from qknorm.ops import _build, _dispatch
+
+
+def kernels_are_built() -> bool:
+    """Build them if they are not; without a compiler only the twins can be tested."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _dispatch.load_kernels()
+    return _build.load() is not None
+
+
+needs_kernel = pytest.mark.skipif(not kernels_are_built(), reason="no C++ compiler: the kernels cannot be built")
+
+
+def use_twins(monkeypatch: pytest.MonkeyPatch, *modules: types.ModuleType) -> None:
+    """Let the functions of these modules call the twins of their operators."""
+    for module in modules:
+        for name, operator in vars(module).items():
+            if isinstance(operator, torch._ops.OpOverload):
+                twin = operator.name().removeprefix("qknorm::") + "_plain"
+                monkeypatch.setattr(module, name, getattr(torch.ops.qknorm, twin).default)

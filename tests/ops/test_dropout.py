@@ -1,0 +1,129 @@
+"""Dropout: the kernels and their twins in torch's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qknorm.ops import dropout as operators
+from qknorm.ops.dropout import add_dropped, dropout, relu_dropout
+from tests.ops.kernels import kernels_are_built, needs_kernel, use_twins
+
+P = 0.3
+
+DROPPING: dict[str, Callable[[Tensor], Tensor]] = {
+    "dropout": lambda x: dropout(x, P, True),
+    "add_dropped": lambda x: add_dropped(torch.zeros_like(x), x, P, True),
+    "relu_dropout": lambda x: relu_dropout(x, P, True),
+}
+
+
+WITH_P: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "dropout": lambda x, p: dropout(x, p, True),
+    "add_dropped": lambda x, p: add_dropped(x, x, p, True),
+    "relu_dropout": lambda x, p: relu_dropout(x, p, True),
+}
+
+
+@pytest.fixture(params=["kernel", "twin"])
+def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "twin":
+        use_twins(monkeypatch, operators)
+    elif not kernels_are_built():
+        pytest.skip("no C++ compiler: the kernels cannot be built")
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropout_zeroes_its_share_and_scales_the_rest(name: str) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(300, 1001) + 0.5
+    out = DROPPING[name](x)
+    dropped = out == 0
+    assert abs(float(dropped.float().mean()) - P) < 5 * (P * (1 - P) / x.numel()) ** 0.5
+    assert torch.allclose(out[~dropped], x[~dropped] / (1 - P))
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("name", DROPPING)
+def test_the_gradient_passes_where_the_value_passed(name: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 100, requires_grad=True)
+    out = DROPPING[name](x)
+    (gradient,) = torch.autograd.grad(out, x, torch.full_like(x, 2.0))
+    assert torch.equal(gradient == 0, out == 0)
+    torch.testing.assert_close(gradient[out != 0], torch.full_like(gradient, 2 / (1 - P))[out != 0])
+
+
+@needs_kernel
+def test_neighbours_and_calls_are_dropped_independently() -> None:
+    torch.manual_seed(0)
+    first, second = (dropout(torch.ones(1_000_003), 0.5, True) - 1 for _ in range(2))
+    assert abs(float((first * second).mean())) < 5e-3
+    for distance in (1, 2, 16, 1024):
+        assert abs(float((first[:-distance] * first[distance:]).mean())) < 5e-3
+
+
+@needs_kernel
+def test_the_same_seed_drops_the_same_whatever_the_threads() -> None:
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            torch.manual_seed(5)
+            results.append(dropout(torch.ones(100_000), P, True))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*results)
+
+
+def test_nothing_is_dropped_outside_training() -> None:
+    x = torch.randn(3, 4)
+    assert dropout(x, P, False) is x
+    assert torch.equal(add_dropped(x, x, P, False), 2 * x)
+    assert torch.equal(relu_dropout(x, P, False), F.relu(x))
+
+
+def test_a_residual_gets_its_gradient() -> None:
+    residual, x = torch.randn(2, 5, 7).unbind(0)
+    residual.requires_grad_()
+    out = add_dropped(residual, x, P, True)
+    assert torch.equal(torch.autograd.grad(out.sum(), residual)[0], torch.ones(5, 7))
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("p", [-0.1, 1.5, torch.nan])
+@pytest.mark.parametrize("name", WITH_P)
+def test_a_share_that_is_not_one_is_refused(name: str, p: float) -> None:
+    with pytest.raises(ValueError, match=f"p must be between 0 and 1, not {p}"):
+        WITH_P[name](torch.randn(3, 4), p)
+
+
+@pytest.mark.usefixtures("_route")
+@pytest.mark.parametrize("name", DROPPING)
+def test_a_gradient_of_zeros_without_memory_gives_zeros(name: str) -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    DROPPING[name](x).backward(torch._efficientzerotensor((3, 4)))
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.zeros(3, 4))
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", DROPPING)
+def test_an_input_without_memory_is_refused(name: str) -> None:
+    x = torch.randn(3, 4)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match=r"the memory of a tensor of shape \(3, 4\) was freed"):
+        WITH_P[name](x, P)
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropout_compiles_to_one_graph(name: str) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(DROPPING[name], fullgraph=True, backend="aot_eager")
+    assert compiled(torch.ones(30, 40)).shape == (30, 40)
