@@ -5,6 +5,7 @@ A wrong input ends with one sentence on standard error and exit code 2; a traceb
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from pathlib import Path
@@ -79,7 +80,8 @@ def main() -> None:
     keep_freed_memory()
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
-    warnings.formatwarning = lambda message, *_: f"qknorm: {message}\n"
+    warnings.formatwarning = lambda message, *_: f"qknorm: {str(message).removeprefix('qknorm: ')}\n"
+    _show_news()
     try:
         sys.exit(app(arguments, prog_name="qknorm", standalone_mode=False) or 0)
     except (InputError, OSError, _UsageError) as error:
@@ -87,6 +89,15 @@ def main() -> None:
             raise
         print(f"qknorm: {_sentence(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _show_news() -> None:
+    """What the library below has to say, such as that it compiles its kernels, goes to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("qknorm: %(message)s"))
+    news = logging.getLogger("qknorm")
+    news.addHandler(handler)
+    news.setLevel(logging.INFO)
 
 
 def _sentence(error: Exception) -> str:

@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from qknorm.data.phrasebook import pairs
 from qknorm.data.textfiles import write_lines
+from tests.caches import new_cache
 
 # The first example of a property may compile a kernel, and the machine may be busy: time is measured elsewhere. The
 # examples are the same wherever the tests run; --hypothesis-profile=explore draws others.
@@ -67,6 +68,6 @@ def _train(folder: Path) -> None:
         "warmup=30 max_updates=160 validate_every=160 validation_beam_size=1"
     )
     command = [sys.executable, "-m", "qknorm", "train", "recipe.yaml", *settings.split()]
-    environment = os.environ | {"QKNORM_CACHE": str(folder / "cache")}
+    environment = os.environ | {"QKNORM_CACHE": new_cache(folder / "cache")}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -49,8 +49,8 @@ class KeyValueCache:
     """The keys and values of the tokens decoded so far, for inference.
 
     One belongs to one attention layer. A key is normalised once, when it enters, and g stays with the queries. The
-    room doubles when it is full, so that n steps copy O(n) entries. Beams that change places move nothing but a table of
-    where each of their positions lies.
+    room doubles when it is full, so that n steps copy O(n) entries. Beams that change places move nothing but a table
+    of where each of their positions lies.
     """
 
     def __init__(self) -> None:
@@ -261,8 +261,8 @@ class QKNormAttention(nn.Module):
         """Attend from single positions to memories that several of them share, for decoding with beams.
 
         query: (rows, 1, dim). entries: (rows,), whose memory each looks at. lengths: (batch of the memory,), how many
-        positions of it are real. The same as `forward` with the memory repeated and masked; for inference on a CPU without
-        the copies.
+        positions of it are real. The same as `forward` with the memory repeated and masked; for inference on a CPU
+        without the copies.
         """
         self._check_query(query)
         q = self.q_norm(self._split_heads(self.q_proj(query), self.num_heads))

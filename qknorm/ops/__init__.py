@@ -1,4 +1,4 @@
-"""Operators registered with torch (`torch.ops.qknorm.*`): each with a kernel for the CPU and a twin for everything else.
+"""Operators registered with torch (`torch.ops.qknorm.*`): each has a kernel for the CPU and a twin for all the rest.
 
 One operator is one Python file and one C++ file of the same name; docs/operators.md says how to add one.
 """

@@ -1,4 +1,4 @@
-"""Compiles the C++ files of this folder into one library on the user's machine, keeps it in a cache folder, and loads it.
+"""Compiles the C++ files of this folder into one library on the user's machine, keeps it in a cache, and loads it.
 
 It is compiled by the system's compiler when an operator is first used on a CPU, for the very processor it will run on.
 Where that is impossible, `load` warns once, and the operators' twins do the work in torch's own operations.
@@ -7,6 +7,7 @@ Where that is impossible, `load` warns once, and the operators' twins do the wor
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import hashlib
 import logging
@@ -16,10 +17,12 @@ import shutil
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout  # torch brings it
 
 from qknorm.cache import cache_folder
 
@@ -45,7 +48,8 @@ def load() -> Path | None:
     if os.environ.get("QKNORM_NATIVE") == "0":
         return None
     try:
-        library = _built()
+        with _alone():
+            library = _built()
         try:
             torch.ops.load_library(library)
         except OSError:  # whole, and yet not for this machine
@@ -61,6 +65,21 @@ def load() -> Path | None:
             stacklevel=2,
         )
         return None
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Let other processes wait until this one has built the library; where that is impossible, each builds its own."""
+    lock = FileLock(_cache_folder() / "build.lock", timeout=_BUILD_SECONDS)
+    try:
+        lock.acquire()
+    except (Timeout, OSError, NotImplementedError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _built() -> Path:

@@ -44,7 +44,8 @@ def _row_keys(seed: Tensor, row: Tensor) -> Tensor:
 
 def _shifted(z: Tensor, bits: int) -> Tensor:
     """z >> bits, zeros coming in from the left."""
-    return (z >> bits) & (2 ** (64 - bits) - 1)
+    shifted: Tensor = (z >> bits) & (2 ** (64 - bits) - 1)
+    return shifted
 
 
 def _signed(number: int) -> int:

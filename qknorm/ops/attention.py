@@ -73,13 +73,13 @@ def _plain(
 
 def _fake(
     query: Tensor,
-    key: Tensor,  # noqa: ARG001
-    value: Tensor,  # noqa: ARG001
-    scale: float,  # noqa: ARG001
-    mask: Tensor | None,  # noqa: ARG001
-    is_causal: bool,  # noqa: ARG001
-    dropout: float,  # noqa: ARG001
-    seed: Tensor,  # noqa: ARG001
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    mask: Tensor | None,
+    is_causal: bool,
+    dropout: float,
+    seed: Tensor,
 ) -> tuple[Tensor, Tensor]:
     batch, heads, queries, row = query.shape
     return query.new_empty(batch, queries, heads, row).transpose(1, 2), query.new_empty(batch, heads, queries)
@@ -111,16 +111,16 @@ def _plain_backward(
 
 
 def _fake_backward(
-    d_out: Tensor,  # noqa: ARG001
+    d_out: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    sums: Tensor,  # noqa: ARG001
-    scale: float,  # noqa: ARG001
-    mask: Tensor | None,  # noqa: ARG001
-    is_causal: bool,  # noqa: ARG001
-    dropout: float,  # noqa: ARG001
-    seed: Tensor,  # noqa: ARG001
+    sums: Tensor,
+    scale: float,
+    mask: Tensor | None,
+    is_causal: bool,
+    dropout: float,
+    seed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _rows_like(query), _rows_like(key), _rows_like(value)
 
@@ -158,7 +158,7 @@ def _for_all_heads(x: Tensor, query: Tensor) -> Tensor:
 
 def _of_key_heads(gradient: Tensor, x: Tensor) -> Tensor:
     """The gradient of heads that served several, summed."""
-    return gradient.unflatten(1, (x.shape[1], -1)).sum(2)
+    return gradient.view(gradient.shape[0], x.shape[1], -1, *gradient.shape[2:]).sum(2)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -56,8 +56,8 @@ def _plain_linear(
 
 
 def _fake_linear(
-    states: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, smoothing: float, with_gradient: bool  # noqa: ARG001
-) -> tuple[Tensor, ...]:  # fmt: skip
+    states: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, smoothing: float, with_gradient: bool
+) -> tuple[Tensor, ...]:
     return states.new_empty(()), *_gradients(states, weight, bias, with_gradient)
 
 
@@ -68,7 +68,7 @@ def _gradients(states: Tensor, weight: Tensor, bias: Tensor, with_gradient: bool
     return states.new_empty(states.shape), weight.new_zeros(weight.shape), bias.new_zeros(bias.shape)
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ARG001
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(*output[1:])
 
@@ -91,7 +91,7 @@ def _plain(logits: Tensor, wanted: Tensor, smoothing: float, weight: float) -> T
     return losses
 
 
-def _fake(logits: Tensor, wanted: Tensor, smoothing: float, weight: float) -> Tensor:  # noqa: ARG001
+def _fake(logits: Tensor, wanted: Tensor, smoothing: float, weight: float) -> Tensor:
     return logits.new_empty(logits.shape[0])
 
 

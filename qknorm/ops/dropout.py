@@ -67,11 +67,11 @@ def _plain(x: Tensor, residual: Tensor | None, p: float, seed: Tensor) -> Tensor
     return (dropped if residual is None else residual + dropped).to(x.dtype).contiguous()
 
 
-def _fake(x: Tensor, residual: Tensor | None, p: float, seed: Tensor) -> Tensor:  # noqa: ARG001
+def _fake(x: Tensor, residual: Tensor | None, p: float, seed: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, _, ctx.p, seed = inputs
     ctx.save_for_backward(seed)
 
@@ -86,7 +86,7 @@ def _plain_relu(x: Tensor, p: float, seed: Tensor) -> Tensor:
     return (F.relu(x) * _factors(x, p, seed)).to(x.dtype).contiguous()
 
 
-def _fake_relu(x: Tensor, p: float, seed: Tensor) -> Tensor:  # noqa: ARG001
+def _fake_relu(x: Tensor, p: float, seed: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
@@ -95,7 +95,7 @@ def _plain_relu_backward(d_out: Tensor, out: Tensor, p: float) -> Tensor:
     return (d_out * ((out > 0) * _random.factor(p))).to(out.dtype).contiguous()
 
 
-def _fake_relu_backward(d_out: Tensor, out: Tensor, p: float) -> Tensor:  # noqa: ARG001
+def _fake_relu_backward(d_out: Tensor, out: Tensor, p: float) -> Tensor:
     return torch.empty_like(out, memory_format=torch.contiguous_format)
 
 
@@ -109,7 +109,7 @@ def _backward_relu(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
     return _RELU_DROPOUT_BACKWARD(d_out, out, ctx.p), None, None
 
 
-def _setup_relu_second(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+def _setup_relu_second(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, out, ctx.p = inputs
     ctx.save_for_backward(out)
 

@@ -48,7 +48,7 @@ def _plain(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tenso
     return _laid_out(_times(unit, scale).to(x.dtype), _rows_like(x)), norms.squeeze(-1).contiguous()
 
 
-def _fake(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+def _fake(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:
     return _rows_like(x), x.new_empty(x.shape[:-1], dtype=_wide(x.dtype))
 
 
@@ -61,8 +61,8 @@ def _plain_backward(
 
 
 def _fake_backward(
-    dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, p: float, eps: float  # noqa: ARG001
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, p: float, eps: float
+) -> tuple[Tensor, Tensor]:
     return _rows_like(x), torch.empty_like(norms, memory_format=torch.contiguous_format)
 
 
@@ -79,7 +79,7 @@ def _backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     return dx, _sum_for(scale, dots) if ctx.needs_input_grad[1] else None, None, None
 
 
-def _setup_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ARG001
+def _setup_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     dy, x, scale, _, ctx.p, ctx.eps = inputs
     ctx.save_for_backward(dy, x, scale)
 

@@ -29,8 +29,8 @@ def attend_to_shared(
 ) -> Tensor:
     """One position of each hypothesis against memories that several have in common.
 
-    query: (rows, heads, 1, head_dim). keys, values: (batch, key heads, length, head_dim). entries: (rows,), whose memory
-    each row looks at. lengths: (batch,), how many of its positions are real. Returns (rows, heads, 1, head_dim).
+    query: (rows, heads, 1, head_dim). keys, values: (batch, key heads, length, head_dim). entries: (rows,), whose
+    memory each looks at. lengths: (batch,), how many of its positions are real. Returns (rows, heads, 1, head_dim).
     """
     checks.shared_memories(query, keys, values, entries, lengths)
     if _is_served(query, keys, values):
@@ -72,13 +72,11 @@ def _attended(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, 
     return F.scaled_dot_product_attention(query, keys, values, mask, scale=scale, enable_gqa=shares).contiguous()
 
 
-def _fake_history(query: Tensor, keys: Tensor, values: Tensor, history: Tensor, scale: float) -> Tensor:  # noqa: ARG001
+def _fake_history(query: Tensor, keys: Tensor, values: Tensor, history: Tensor, scale: float) -> Tensor:
     return query.new_empty(*query.shape[:3], values.shape[3])
 
 
-def _fake_shared(
-    query: Tensor, keys: Tensor, values: Tensor, entries: Tensor, lengths: Tensor, scale: float  # noqa: ARG001
-) -> Tensor:  # fmt: skip
+def _fake_shared(query: Tensor, keys: Tensor, values: Tensor, entries: Tensor, lengths: Tensor, scale: float) -> Tensor:
     return query.new_empty(*query.shape[:3], values.shape[3])
 
 

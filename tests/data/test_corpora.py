@@ -16,17 +16,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qknorm.cache import cache_folder
 from qknorm.data import corpora
 from qknorm.data import download as downloads
-from qknorm.data.corpora import CorpusFolder, Row, cache_folder, get, known, split_by_sentence
+from qknorm.data.corpora import CorpusFolder, Row, get, known, split_by_sentence
 from qknorm.errors import InputError
+from tests.caches import new_cache
 from tests.data.test_download import Site, serving, tar_of, zip_of
 from tests.texts import benchmark_text
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

@@ -11,6 +11,7 @@ from qknorm.experiments import reproduce
 from qknorm.experiments.cells import run_missing
 from qknorm.experiments.henry import EXPERIMENTS, PAIRS, TABLE_1, Size
 from qknorm.training.recipe import load_recipe
+from tests.caches import new_cache
 from tests.phrases import write_phrases
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -79,7 +80,7 @@ def test_a_folder_says_by_its_name_which_language_is_the_source(tmp_path: Path) 
 
 
 def test_a_table_with_what_is_done_and_what_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     (tmp_path / "talks").mkdir()
     write_phrases(tmp_path / "talks", train=200, held_out=16)
     folder = tmp_path / "runs"

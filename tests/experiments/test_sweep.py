@@ -13,6 +13,7 @@ from qknorm.experiments.sweep_figures import draw
 from qknorm.experiments.sweep_report import summarise
 from qknorm.experiments.sweep_results import load_results, write_results
 from qknorm.training.language_recipe import LanguageRecipe
+from tests.caches import new_cache
 from tests.phrases import write_phrases
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "lp-shakespeare.yaml"
@@ -143,7 +144,7 @@ def test_another_recipe_does_not_mix_with_finished_runs(folder: Path) -> None:
 
 
 def test_a_sweep_over_translators(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QKNORM_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(folder / "cache"))
     write_phrases(folder, train=200, held_out=8)
     (folder / "translators.yaml").write_text(TRANSLATORS)
     planned = plan(folder / "translators.yaml")

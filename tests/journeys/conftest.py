@@ -12,6 +12,7 @@ import pytest
 
 from qknorm.cli import main
 from qknorm.training import speed
+from tests.caches import new_cache
 from tests.phrases import write_phrases
 
 
@@ -77,7 +78,7 @@ decoding: {validation_beam_size: 1, extra_length: 5}
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a corpus of 600 pairs and a recipe that trains on it in a second or two."""
-    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     write_phrases(tmp_path, train=600, held_out=24)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     return tmp_path

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from qknorm.data.textfiles import read_lines, write_lines
+from tests.caches import new_cache
 from tests.journeys.conftest import Command
 
 ENGLISH = [f"The house number {i} is red." for i in range(50)]
@@ -17,7 +18,7 @@ GALICIAN = [f"A casa número {i} é vermella." for i in range(50)]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     write_lines(tmp_path / "train.en", ENGLISH)
     write_lines(tmp_path / "train.gl", GALICIAN)
     return tmp_path

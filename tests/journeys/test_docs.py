@@ -23,6 +23,7 @@ from qknorm.data.phrasebook import pairs
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.training import planner
 from qknorm.training.recipe import make_recipe, read_recipe
+from tests.caches import new_cache
 from tests.journeys.conftest import Command
 from tests.phrases import write_phrases
 
@@ -126,7 +127,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_a_page_shows_runs(
     page: Path, supplies: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("QKNORM_CACHE", str(supplies / "cache"))
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(supplies / "cache"))
     monkeypatch.setattr(planner, "MOST_PASSES", 0.5)  # a run that goes on does not go far
     shutil.copytree(supplies / "files", tmp_path, dirs_exist_ok=True)
     done: set[str] = set()

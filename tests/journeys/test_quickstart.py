@@ -11,6 +11,7 @@ import pytest
 from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments import quickstart
+from tests.caches import new_cache
 from tests.journeys.conftest import Command
 
 TINY = {"dim": 16, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1, "heads": 2}
@@ -24,7 +25,7 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
             raise InputError("the package index cannot be reached")
         return found(name, **options)
 
-    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     monkeypatch.setattr(corpora, "get", unreachable)
     monkeypatch.setattr(
         quickstart, "SETTINGS", {"model": TINY, "training": {"max_updates": 30, "budget": 512, "validate_every": 30}}

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.caches import new_cache
 from tests.journeys.conftest import Command
 from tests.phrases import write_phrases
 
 
 @pytest.fixture
 def talks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     folder = tmp_path / "talks-en-gl"
     folder.mkdir()
     write_phrases(folder, train=200, held_out=16)

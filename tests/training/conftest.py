@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from tests.caches import new_cache
 from tests.phrases import write_phrases
 
 
 @pytest.fixture
 def content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A recipe of two validations for a corpus of 300 pairs, en → gl; files in `tmp_path`."""
-    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     write_phrases(tmp_path, train=300, held_out=8)
     return {
         "data": {

@@ -1,0 +1,523 @@
+"""What every operator has to do, asked of each row of the table."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from qknorm.ops import _build, _dispatch
+from tests.ops.table import ROWS, SEED, Arguments, Row
+
+_dispatch.load_kernels()
+needs_kernels = pytest.mark.skipif(_build.load() is None, reason="no C++ compiler: the kernels cannot be built")
+
+# Rounding to a type, and what is lost on the way there in a sum of a hundred products.
+TOLERANCES: dict[torch.dtype, dict[str, Any]] = {
+    torch.float32: {"rtol": 1e-4, "atol": 2e-5},
+    torch.float16: {"rtol": 2e-3, "atol": 2e-4},
+    torch.bfloat16: {"rtol": 1.6e-2, "atol": 1e-3},
+}
+CHEAP_CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
+
+
+def run(row: Row, arguments: Sequence[Any], function: Callable[..., Any] | None = None) -> tuple[Tensor, ...]:
+    """What the operator returns, and what it changed where it lay."""
+    found = (function or row.operator)(*arguments)
+    outputs: tuple[Tensor, ...] = found if isinstance(found, tuple) else (found,)
+    return outputs if row.mutates is None else (*outputs, arguments[row.mutates])
+
+
+def inputs_of(row: Row, arguments: Sequence[Any]) -> list[Tensor]:
+    """The arguments that have a gradient, which is from now on asked for."""
+    return [arguments[i].requires_grad_() for i in row.differentiable if arguments[i] is not None]
+
+
+def cotangents_of(outputs: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """A gradient for each output that can take one, the same numbers in every type that `dtype` can hold."""
+    torch.manual_seed(5)
+    return [torch.randn(x.shape).to(dtype).to(x.dtype) for x in outputs if x.requires_grad]
+
+
+def gradients(
+    row: Row,
+    arguments: Sequence[Any],
+    function: Callable[..., Any] | None = None,
+    dtype: torch.dtype = torch.float32,
+    changed: Callable[[Tensor], Tensor] = lambda gradient: gradient,
+) -> tuple[Tensor, ...]:
+    inputs = inputs_of(row, arguments)
+    outputs = run(row, arguments, function)
+    given = [changed(gradient) for gradient in cotangents_of(outputs, dtype)]
+    return torch.autograd.grad([x for x in outputs if x.requires_grad], inputs, given)
+
+
+def widened(arguments: Sequence[Any]) -> Arguments:
+    return tuple(
+        x.detach().double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in arguments
+    )  # fmt: skip
+
+
+def own_memory(arguments: Sequence[Any]) -> Arguments:
+    """A place in memory for every element: what is expanded cannot be changed one by one."""
+    return tuple(x.clone() if isinstance(x, Tensor) and 0 in x.stride() else x for x in arguments)
+
+
+def assert_same_bits(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+# Faults that are known, so that nobody takes them for promises; to mend one is to delete its line.
+KNOWN_FAULTS = {
+    ("attention", "no keys"): "the twin's backward pass needs at least one key",
+    ("attention", "no batch"): "the twin's backward pass needs at least one batch entry",
+    ("attention_backward", "no keys"): "the twin's backward pass needs at least one key",
+    ("attention_backward", "no batch"): "the twin's backward pass needs at least one batch entry",
+}
+
+
+def each(
+    *,
+    with_gradient: bool = False,
+    backward: bool = False,
+    dtypes: bool = False,
+    where: Callable[[Row, str], bool] = lambda *_: True,
+) -> pytest.MarkDecorator:
+    """Every sample of every row, or of those with a gradient, in every type that the kernel takes.
+
+    backward: the test takes gradients where there are any.
+    """
+    names = ("row", "sample", "dtype")[: 2 + dtypes]
+    cases = [
+        parameter(row, sample, dtype, names, with_gradient or backward)
+        for row in ROWS
+        for sample in row.samples
+        for dtype in (row.dtypes if dtypes else (torch.float32,))
+        if (row.has_gradient(sample) or not with_gradient) and where(row, sample)
+    ]
+    return pytest.mark.parametrize(names, cases)
+
+
+def parameter(row: Row, sample: str, dtype: torch.dtype, names: Sequence[str], backward: bool) -> Any:
+    label = f"{row.name}-{sample}" + (f"-{str(dtype)[6:]}" if "dtype" in names else "")
+    fault = KNOWN_FAULTS.get((row.name, sample))
+    is_met = fault is not None and (backward or not row.differentiable)
+    marks = [pytest.mark.xfail(strict=True, reason=str(fault))] if is_met else []
+    return pytest.param(*(row, sample, dtype)[: len(names)], id=label, marks=marks)
+
+
+def is_smooth(row: Row, sample: str) -> bool:
+    return sample not in row.kinked
+
+
+def is_smooth_twice(row: Row, sample: str) -> bool:
+    return is_smooth(row, sample) and row.twice is not None and row.twice(row.arguments(sample))
+
+
+each_row = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+each_row_with_gradient = pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.differentiable], ids=[row.name for row in ROWS if row.differentiable]
+)
+
+
+def test_every_operator_is_in_the_table() -> None:
+    registered = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("qknorm::")}
+    in_table = {f"qknorm::{row.name}" for row in ROWS}
+    assert {name for name in registered if not name.endswith("_plain")} == in_table
+    assert {name for name in registered if name.endswith("_plain")} == {f"{name}_plain" for name in in_table}
+
+
+@needs_kernels
+class TestKernel:
+    """Against the twin in float64, which is given the same numbers."""
+
+    @each(dtypes=True)
+    def test_values_are_those_of_the_twin(self, row: Row, sample: str, dtype: torch.dtype) -> None:
+        found = run(row, row.arguments(sample, dtype))
+        expected = run(row, widened(row.arguments(sample, dtype)), row.twin)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours.to(theirs.dtype), theirs, **TOLERANCES[dtype])
+
+    @each(with_gradient=True, dtypes=True)
+    def test_gradients_are_those_of_the_twin(self, row: Row, sample: str, dtype: torch.dtype) -> None:
+        found = gradients(row, row.arguments(sample, dtype), dtype=dtype)
+        expected = gradients(row, widened(row.arguments(sample, dtype)), row.twin, dtype=dtype)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours.double(), theirs, **TOLERANCES[dtype])
+
+    @each()
+    def test_layout_is_that_of_the_twin(self, row: Row, sample: str) -> None:
+        found = run(row, row.arguments(sample))
+        expected = run(row, row.arguments(sample), row.twin)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert (ours.dtype, ours.shape, ours.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
+
+    @pytest.mark.parametrize("name", ["dropout", "relu_dropout"])
+    @pytest.mark.parametrize("p", [1e-9, 0.1, 0.5, 0.999, 1.0])
+    def test_the_very_same_elements_are_dropped(self, name: str, p: float) -> None:
+        row = next(row for row in ROWS if row.name == name)
+        rest = (None, p, SEED) if name == "dropout" else (p, SEED)
+        ones = torch.ones(100, 257)
+        assert torch.equal(row.operator(ones, *rest) == 0, row.twin(ones, *rest) == 0)
+
+    @pytest.mark.parametrize("p", [1e-9, 0.1, 0.5, 0.999, 1.0])
+    def test_the_very_same_attention_weights_are_dropped(self, p: float) -> None:
+        """Values that are the unit vectors show them."""
+        query, key, units = torch.randn(2, 3, 20, 40), torch.randn(2, 3, 40, 40), torch.eye(40).expand(2, 3, 40, 40)
+        arguments = (query, key, units, 0.1, None, False, p, SEED)
+        kernel, twin = torch.ops.qknorm.attention(*arguments)[0], torch.ops.qknorm.attention_plain(*arguments)[0]
+        assert torch.equal(kernel == 0, twin == 0)
+
+    @pytest.mark.parametrize("seed", [0, 1, -1, 2**63 - 1, -(2**63)])
+    def test_any_seed_drops_the_very_same_elements(self, seed: int) -> None:
+        arguments = (torch.ones(5000), None, 0.5, torch.tensor(seed))
+        assert torch.equal(torch.ops.qknorm.dropout(*arguments), torch.ops.qknorm.dropout_plain(*arguments))
+
+    # The matrix products of linear_cross_entropy are torch's, which may add in another order.
+    @pytest.mark.parametrize(
+        "row", [row for row in ROWS if row.name != "linear_cross_entropy"], ids=lambda row: row.name
+    )
+    def test_the_number_of_threads_changes_no_bit(self, row: Row) -> None:
+        def all_there_is() -> tuple[Tensor, ...]:
+            found = run(row, row.arguments(row.first))
+            return (*found, *gradients(row, row.arguments(row.first))) if row.differentiable else found
+
+        expected = all_there_is()
+        try:
+            torch.set_num_threads(2)
+            assert_same_bits(all_there_is(), expected)
+        finally:
+            torch.set_num_threads(1)
+
+    @each_row
+    def test_a_call_in_float64_is_left_to_the_twin(self, row: Row) -> None:
+        found = run(row, row.arguments(row.first, torch.float64))
+        assert_same_bits(found, run(row, row.arguments(row.first, torch.float64), row.twin))
+
+
+class TestDerivatives:
+    @each(with_gradient=True, where=is_smooth)
+    def test_a_gradient_is_the_limit_of_differences(self, row: Row, sample: str) -> None:
+        arguments = own_memory(row.arguments(sample, torch.float64))
+        inputs_of(row, arguments)
+        assert torch.autograd.gradcheck(row.operator, arguments, fast_mode=True)
+
+    @each(with_gradient=True, where=is_smooth_twice)
+    def test_so_is_the_gradient_of_a_gradient(self, row: Row, sample: str) -> None:
+        arguments = own_memory(row.arguments(sample, torch.float64))
+        inputs_of(row, arguments)
+        assert torch.autograd.gradgradcheck(row.operator, arguments, fast_mode=True)
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "attention",
+            pytest.param(
+                "linear_cross_entropy",
+                marks=pytest.mark.xfail(strict=True, reason="its gradient is a constant to autograd, without a word"),
+            ),
+        ],
+    )
+    def test_a_second_derivative_that_is_not_there_is_an_error(self, name: str) -> None:
+        """A gradient penalty whose own gradient was silently left out would train something else."""
+        row = next(row for row in ROWS if row.name == name)
+        arguments = row.arguments(row.first)
+        inputs = inputs_of(row, arguments)
+        out = run(row, arguments)[0].sum()
+        (first,) = torch.autograd.grad(out, inputs[:1], create_graph=True)
+        with pytest.raises(RuntimeError, match="differentiated"):
+            (out + first.square().sum()).backward()
+
+    @pytest.mark.parametrize("row", [row for row in ROWS if row.refuses], ids=lambda row: row.name)
+    def test_what_cannot_be_differentiated_says_so(self, row: Row) -> None:
+        arguments = row.arguments(row.first)
+        arguments[0].requires_grad_()
+        out = run(row, arguments)[0]
+        with pytest.raises(RuntimeError, match=f"qknorm::{row.name} cannot be differentiated"):
+            out.sum().backward()
+
+    @pytest.mark.xfail(strict=True, reason="the gradient ends there, with a warning of torch's")
+    @pytest.mark.filterwarnings("ignore:.*autograd kernel was not registered")
+    def test_logits_that_become_their_own_gradient_cannot_be_differentiated(self) -> None:
+        states = torch.randn(4, 5, requires_grad=True)
+        with pytest.raises(RuntimeError):
+            torch.ops.qknorm.cross_entropy_(states * 1.0, torch.tensor([0, 1, 2, 3]), 0.1, 1.0).sum().backward()
+
+    @each_row_with_gradient
+    def test_a_gradient_may_be_a_tensor_of_zeros_without_memory(self, row: Row) -> None:
+        def zeros(gradient: Tensor) -> Tensor:
+            return torch._efficientzerotensor(gradient.shape)
+
+        found = gradients(row, row.arguments(row.first), changed=zeros)
+        expected = gradients(row, row.arguments(row.first), changed=torch.zeros_like)
+        assert_same_bits([x + 0.0 for x in found], [x + 0.0 for x in expected])
+
+    @each_row_with_gradient
+    def test_a_gradient_may_be_negated_in_name_only(self, row: Row) -> None:
+        found = gradients(row, row.arguments(row.first), changed=lambda gradient: torch._neg_view(-gradient))
+        assert_same_bits(found, gradients(row, row.arguments(row.first)))
+
+    @each_row_with_gradient
+    def test_a_gradient_may_be_one_number_everywhere(self, row: Row) -> None:
+        def expanded(gradient: Tensor) -> Tensor:
+            return torch.tensor(0.5).expand(gradient.shape)
+
+        found = gradients(row, row.arguments(row.first), changed=expanded)
+        expected = gradients(row, row.arguments(row.first), changed=lambda g: torch.full_like(g, 0.5))
+        assert_same_bits(found, expected)
+
+    @each_row
+    def test_an_argument_may_be_negated_in_name_only(self, row: Row) -> None:
+        arguments = list(row.arguments(row.first))
+        for i, x in enumerate(arguments):
+            if isinstance(x, Tensor) and x.is_floating_point() and i != row.mutates:  # torch asserts its own inability
+                arguments[i] = torch._neg_view(-x)
+        assert_same_bits(run(row, arguments), run(row, row.arguments(row.first)))
+
+
+class TestTorch:
+    """What watches, checks or compiles code finds an operator like torch's own."""
+
+    @each()
+    def test_schema_and_shapes_are_true(self, row: Row, sample: str) -> None:
+        arguments = row.arguments(sample)
+        if row.has_gradient(sample):
+            inputs_of(row, arguments)
+        torch.library.opcheck(row.operator, arguments, test_utils=CHEAP_CHECKS)
+
+    @pytest.mark.slow
+    @each(backward=True)
+    def test_lengths_may_be_unknown_to_a_compiler(self, row: Row, sample: str) -> None:
+        arguments = row.arguments(sample)
+        if row.has_gradient(sample):
+            inputs_of(row, arguments)
+        torch.library.opcheck(row.operator, arguments, test_utils="test_aot_dispatch_dynamic")
+
+    @each_row
+    def test_traced_code_computes_the_same(self, row: Row) -> None:
+        """All samples at once, since tracing takes its time."""
+        samples = [sample for sample in row.samples if (row.name, sample) not in KNOWN_FAULTS]
+        assert_compiled_is_the_same(row, samples, "aot_eager")
+
+    @pytest.mark.slow
+    @each_row
+    def test_compiled_code_computes_the_same(self, row: Row) -> None:
+        assert_compiled_is_the_same(row, [row.first], "inductor")
+
+    @each_row
+    def test_a_mode_sees_the_operator_that_runs(self, row: Row) -> None:
+        expected = run(row, row.arguments(row.first))
+        arguments = row.arguments(row.first)
+        with Watch() as watch:
+            found = run(row, arguments)
+        assert watch.seen[0] == f"qknorm::{row.name}"
+        assert_same_bits(found, expected)
+
+    @each_row
+    def test_counting_its_operations_changes_no_bit(self, row: Row) -> None:
+        expected = run(row, row.arguments(row.first))
+        arguments = row.arguments(row.first)
+        with FlopCounterMode(display=False):
+            assert_same_bits(run(row, arguments), expected)
+
+
+class Watch(TorchDispatchMode):
+    """Notes the names of the operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def assert_compiled_is_the_same(row: Row, samples: list[str], backend: str) -> None:
+    """Values of all samples and their gradients, in one graph."""
+    torch._dynamo.reset()
+
+    def compute(calls: list[list[Any]]) -> list[tuple[Tensor, ...]]:
+        return [run(row, arguments) for arguments in calls]
+
+    def values_and_gradients(function: Callable[..., Any]) -> Iterator[Tensor]:
+        calls = [list(row.arguments(sample)) for sample in samples]
+        inputs = [
+            x
+            for sample, arguments in zip(samples, calls, strict=True)
+            if row.has_gradient(sample)
+            for x in inputs_of(row, arguments)
+        ]
+        outputs = [x for found in function(calls) for x in found]
+        yield from outputs
+        if inputs:
+            given = cotangents_of(outputs, torch.float32)
+            yield from torch.autograd.grad([x for x in outputs if x.requires_grad], inputs, given)
+
+    compiled = torch.compile(compute, fullgraph=True, backend=backend)
+    found, expected = list(values_and_gradients(compiled)), list(values_and_gradients(compute))
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+# ---- wrong arguments
+
+WRONG = ("shapes", "probabilities", "indices", "seeds", "types", "freed memory")
+# As KNOWN_FAULTS: what is an answer or a crash of the process today, in float32 or, left to the twin, in float64.
+KNOWN_GAPS = {
+    **dict.fromkeys(
+        [
+            (name, "freed memory")
+            for name in (
+                "lp_normalize_backward",
+                "attention",
+                "attention_backward",
+                "dropout",
+                "relu_dropout",
+                "relu_dropout_backward",
+                "attend_to_history",
+                "likeliest",
+            )
+        ],
+        "a crash: memory is looked for only after it was copied (contiguous) or left to the twin",
+    ),
+    **dict.fromkeys(
+        [
+            (name, "types")
+            for name in (
+                "lp_normalize",
+                "lp_normalize_backward",
+                "attention_backward",
+                "dropout",
+                "relu_dropout",
+                "relu_dropout_backward",
+                "likeliest",
+            )
+        ],
+        "an answer in whole numbers: the twin takes any type",
+    ),
+    ("attention", "shapes"): "an answer to a query of three dimensions",
+    ("attention_backward", "shapes"): "reads sums of another type as if they were float32",
+    ("linear_cross_entropy", "shapes"): "an answer to more classes than rows, and to a single bias",
+    ("attention", "probabilities"): "the twin does not look at them",
+    ("attention_backward", "probabilities"): "the twin does not look at them",
+    ("cross_entropy_", "probabilities"): "smoothing may be any number",
+    ("linear_cross_entropy", "probabilities"): "smoothing may be any number",
+    ("attention", "seeds"): "the twin takes any whole number",
+    ("attention_backward", "seeds"): "the twin takes any whole number",
+}
+
+
+def wrong_calls(row: Row, kind: str) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Names and arguments, in float32 for the kernel and in float64 for the twin."""
+    for dtype in (torch.float32, torch.float64):
+        ordinary = row.arguments(row.first, dtype)
+        for label, position, value in _REPLACED[kind](row, ordinary):
+            yield f"{label}, {str(dtype)[6:]}", (*ordinary[:position], value, *ordinary[position + 1 :])
+    if kind == "shapes":
+        for label, make in row.wrong.items():
+            yield label, make()
+            if not any(isinstance(x, Tensor) and 0 in x.stride() for x in make()):
+                yield f"{label}, float64", widened(make())
+
+
+Replaced = Iterator[tuple[str, int, Any]]
+
+
+def _wrong_probabilities(row: Row, ordinary: Arguments) -> Replaced:  # noqa: ARG001
+    for i in row.probabilities:
+        for p in (-0.1, 1.5, float("nan")):
+            yield f"{p}", i, p
+
+
+def _wrong_indices(row: Row, ordinary: Arguments) -> Replaced:
+    for i in row.indices:
+        for number in (-1, 10**9):
+            yield f"argument {i} holds {number}", i, torch.full_like(ordinary[i], number)
+        for other in (torch.int32, torch.float32):
+            yield f"argument {i} of {other}", i, ordinary[i].to(other)
+
+
+def _wrong_seeds(row: Row, ordinary: Arguments) -> Replaced:  # noqa: ARG001
+    if row.seed is not None:
+        for other in (torch.float32, torch.int32, torch.bool):
+            yield f"{other}", row.seed, torch.tensor(1, dtype=other)
+        yield "none", row.seed, torch.tensor([], dtype=torch.int64)
+
+
+def _wrong_types(row: Row, ordinary: Arguments) -> Replaced:
+    for i, x in enumerate(ordinary):
+        if isinstance(x, Tensor) and x.is_floating_point() and i not in row.converts:
+            yield f"argument {i} of whole numbers", i, x.long()
+
+
+def _freed(row: Row, ordinary: Arguments) -> Replaced:  # noqa: ARG001
+    for i, x in enumerate(ordinary):
+        if isinstance(x, Tensor):
+            yield f"argument {i}", i, without_memory(x.clone(memory_format=torch.contiguous_format))
+            if x.dim() > 1:
+                columns = x.mT.clone(memory_format=torch.contiguous_format).mT
+                yield f"argument {i}, columns as rows", i, without_memory(columns)
+
+
+def without_memory(x: Tensor) -> Tensor:
+    x.untyped_storage().resize_(0)
+    return x
+
+
+_REPLACED: dict[str, Callable[[Row, Arguments], Replaced]] = {
+    "shapes": lambda *_: iter(()),
+    "probabilities": _wrong_probabilities,
+    "indices": _wrong_indices,
+    "seeds": _wrong_seeds,
+    "types": _wrong_types,
+    "freed memory": _freed,
+}
+
+
+def outcome(row: Row, arguments: Sequence[Any]) -> str:
+    """What happens in a copy of this process, which may die of it."""
+    child = os.fork()
+    if child == 0:
+        faulthandler.disable()
+        try:
+            row.operator(*arguments)
+        except Exception:
+            os._exit(0)
+        os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return {0: "an exception", 1: "an answer"}.get(code, "a crash")
+
+
+def _wrong_parameters() -> Iterator[Any]:
+    for row in ROWS:
+        for kind in WRONG:
+            if any(True for _ in wrong_calls(row, kind)):
+                reason = KNOWN_GAPS.get((row.name, kind))
+                marks = [] if reason is None else [pytest.mark.xfail(strict=True, reason=reason)]
+                yield pytest.param(row, kind, id=f"{row.name}-{kind}", marks=marks)
+
+
+@needs_kernels
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a crash has to be survived, which needs fork")
+@pytest.mark.parametrize(("row", "kind"), list(_wrong_parameters()))
+def test_wrong_arguments_are_an_exception(row: Row, kind: str) -> None:
+    found = {label: outcome(row, arguments) for label, arguments in wrong_calls(row, kind)}
+    assert {label: end for label, end in found.items() if end != "an exception"} == {}
+
+
+@needs_kernels
+@pytest.mark.xfail(strict=True, reason="torch_call_dispatcher gives back a number, not the error")
+def test_the_sentence_of_a_twin_reaches_the_caller() -> None:
+    """A kernel that hands its arguments on hands the error back."""
+    query, keys = torch.randn(2, 3, 4, 8, dtype=torch.float64), torch.randn(2, 3, 5, 7, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match=r"batch2 tensor|must match|size mismatch"):
+        torch.ops.qknorm.attention(query, keys, keys, 1.0, None, False, 0.0, SEED)
