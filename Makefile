@@ -6,7 +6,7 @@ JOEYNMT := .venv-joeynmt
 INSTALL := python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 PIP := $(BIN)/$(INSTALL)
 
-.PHONY: quickstart test test-fast lint format bench bench-attention bench-translation bench-language bench-quality clean
+.PHONY: quickstart test test-fast lint format bench bench-attention bench-translation bench-language bench-quality trials clean
 
 quickstart: $(VENV)/toolkit.stamp  ## train two small translators and compare them
 	$(BIN)/qknorm quickstart
@@ -42,6 +42,9 @@ bench-quality: $(VENV)/toolkit.stamp $(JOEYNMT)/joeynmt.stamp  ## DATA=FOLDER [P
 	$(if $(DATA),,$(error say which text: make bench-quality DATA=FOLDER, with train, dev and test in two languages))
 	$(BIN)/python -m benchmarks.quality $(DATA) --joeynmt $(JOEYNMT)/bin/python $(if $(PAIR),--pair $(PAIR)) \
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(THREADS),--threads $(THREADS)) $(if $(REFERENCE),--reference $(REFERENCE))
+
+trials: $(VENV)/toolkit.stamp  ## settings tried on dev sets: [DATA=FOLDER] [JOBS=1]; goes on where it was killed
+	$(BIN)/python -m benchmarks.trials $(if $(DATA),--data $(DATA)) $(if $(JOBS),--jobs $(JOBS))
 
 clean:
 	rm -rf $(VENV) $(JOEYNMT) build dist *.egg-info

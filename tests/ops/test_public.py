@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.func import grad, hessian, jvp, vmap
+from torch.func import grad, hessian, jvp
 from torch.utils.data import DataLoader, Dataset
 
 import qknorm
@@ -20,56 +20,46 @@ from qknorm.ops.dropout import add_dropped, dropout, relu_dropout
 
 
 def by_definition(x: Tensor, p: float) -> Tensor:
-    return x / torch.linalg.vector_norm(x, p, -1, keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(x, p, -1, keepdim=True)
+    return x / norm
 
 
-class TestExport:
-    """What is exported runs where this package is not installed."""
+class Normalize(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return qknorm.lp_normalize(x, p=3.0)
 
-    class Normalize(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return qknorm.lp_normalize(x, p=3.0)
 
-    class Attend(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return qknorm.qk_attention(x, x, x, 5.0, p=2.0, is_causal=True)
+class Attend(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return qknorm.qk_attention(x, x, x, 5.0, p=2.0, is_causal=True)
 
-    MODULES = {
-        "lp_normalize": (Normalize(), torch.randn(2, 3, 5, 8)),
-        "qk_attention": (Attend(), torch.randn(2, 3, 5, 8)),
-        "QKNormAttention": (qknorm.QKNormAttention(16, 4, num_kv_heads=2, dropout=0.1).eval(), torch.randn(2, 5, 16)),
-    }
 
-    @pytest.mark.parametrize("name", MODULES)
-    def test_a_graph_has_torchs_operators_alone_and_the_same_numbers(self, name: str) -> None:
-        module, x = self.MODULES[name]
-        exported = torch.export.export(module, (x,))
-        targets = [str(node.target) for node in exported.graph.nodes if node.op == "call_function"]
-        assert targets
-        assert all(target.startswith("aten.") for target in targets)
-        torch.testing.assert_close(exported.module()(x), module(x))
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (Normalize(), (2, 3, 5, 8)),
+        (Attend(), (2, 3, 5, 8)),
+        (qknorm.QKNormAttention(16, 4, num_kv_heads=2, dropout=0.1).eval(), (2, 5, 16)),
+    ],
+    ids=["lp_normalize", "qk_attention", "QKNormAttention"],
+)
+def test_what_is_exported_needs_torch_alone(module: nn.Module, shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    exported = torch.export.export(module, (x,))
+    targets = [str(node.target) for node in exported.graph.nodes if node.op == "call_function"]
+    assert targets
+    assert all(target.startswith("aten.") for target in targets)
+    torch.testing.assert_close(exported.module()(x), module(x))
 
 
 class TestTransforms:
     P = pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, torch.inf])
 
     @P
-    def test_vmap(self, p: float) -> None:
-        x = torch.randn(4, 3, 5)
-        found = vmap(lambda row: qknorm.lp_normalize(row, p), in_dims=1, out_dims=1)(x)
-        torch.testing.assert_close(found, by_definition(x, p))
-
-    @P
     def test_grad(self, p: float) -> None:
         x, weight = torch.randn(2, 4, 5, dtype=torch.float64).unbind()
         found = grad(lambda y: (qknorm.lp_normalize(y, p) * weight).sum())(x)
         torch.testing.assert_close(found, grad(lambda y: (by_definition(y, p) * weight).sum())(x))
-
-    @P
-    def test_grad_of_every_row(self, p: float) -> None:
-        x, weight = torch.randn(2, 4, 5, dtype=torch.float64).unbind()
-        found = vmap(grad(lambda y, w: (qknorm.lp_normalize(y, p) * w).sum()))(x, weight)
-        torch.testing.assert_close(found, vmap(grad(lambda y, w: (by_definition(y, p) * w).sum()))(x, weight))
 
     @P
     def test_jvp(self, p: float) -> None:
@@ -93,25 +83,23 @@ class TestTransforms:
         torch.testing.assert_close(tuple(found), tuple(expected))
 
 
-@pytest.mark.slow
-class TestCompiledDropout:
-    FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-        "dropout": lambda x: dropout(x, 0.3, True),
-        "relu_dropout": lambda x: relu_dropout(x, 0.3, True),
-        "add_dropped": lambda x: add_dropped(torch.zeros_like(x), x, 0.3, True),
-        "qk_attention": lambda x: qknorm.qk_attention(
-            x, x, torch.eye(64).expand(2, 4, 64, 64), 1.0, dropout_p=0.3
-        ),
-    }  # fmt: skip
+DROPPING: dict[str, Callable[[Tensor], Tensor]] = {
+    "dropout": lambda x: dropout(x, 0.3, True),
+    "relu_dropout": lambda x: relu_dropout(x, 0.3, True),
+    "add_dropped": lambda x: add_dropped(torch.zeros_like(x), x, 0.3, True),
+    "qk_attention": lambda x: qknorm.qk_attention(x, x, torch.eye(64).expand(2, 4, 64, 64), 1.0, dropout_p=0.3),
+}
 
-    @pytest.mark.parametrize("name", FUNCTIONS)
-    def test_it_drops_about_its_share_anew_every_time(self, name: str) -> None:
-        torch._dynamo.reset()
-        compiled = torch.compile(self.FUNCTIONS[name], fullgraph=True)
-        first, second = ((compiled(torch.rand(2, 4, 64, 64) + 0.1) == 0) for _ in range(2))
-        spread = (0.3 * 0.7 / first.numel()) ** 0.5
-        assert abs(float(first.float().mean()) - 0.3) < 5 * spread
-        assert abs(float((first & second).float().mean()) - 0.09) < 5 * spread
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DROPPING)
+def test_compiled_dropout_drops_its_share_anew_every_time(name: str) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(DROPPING[name], fullgraph=True)
+    first, second = ((compiled(torch.rand(2, 4, 64, 64) + 0.1) == 0) for _ in range(2))
+    spread = (0.3 * 0.7 / first.numel()) ** 0.5
+    assert abs(float(first.float().mean()) - 0.3) < 5 * spread
+    assert abs(float((first & second).float().mean()) - 0.09) < 5 * spread
 
 
 _THREADS = """
