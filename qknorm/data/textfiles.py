@@ -99,7 +99,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
+        with_usual_permissions(temporary)
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -109,6 +109,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def with_usual_permissions(path: Path) -> None:
+    """Let a file or folder be read and written by those who may read and write what this user makes (umask).
+
+    What is written beside first has been made for this user alone.
+    """
+    umask = os.umask(0o077)
+    os.umask(umask)
+    path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:

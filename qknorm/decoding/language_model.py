@@ -53,8 +53,10 @@ class LanguageModel:
         temperature: 1 is the model's own distribution, less is bolder, 0 takes the likeliest. top_k: only the k
         likeliest are drawn from. Wrong arguments are an InputError at the call, not at the first character.
         """
-        if tokens < 0:
-            raise InputError(f"tokens must be at least 0, not {tokens}")
+        if not 0 <= tokens < 2**63:
+            raise InputError(f"tokens must be at least 0 and below 2**63, not {tokens:.6g}")
+        if seed is not None and not -(2**63) <= seed < 2**64:
+            raise InputError(f"a seed has at most 64 bits; {seed:.6g} is too large")
         if not 0 <= temperature < math.inf:
             raise InputError(f"temperature must be a number from 0 up, not {temperature}")
         if top_k is not None and top_k < 1:
@@ -97,6 +99,6 @@ def draw(logits: Tensor, temperature: float, top_k: int | None, generator: torch
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits = logits.masked_fill(logits < logits.topk(top_k).values[-1], -math.inf)
-    # The largest is subtracted first: a tiny temperature must not make infinities.
-    probabilities = ((logits - logits.max()) / temperature).softmax(-1)
+    # The largest is subtracted first, and in double precision: a tiny temperature must make neither infinities nor 0/0.
+    probabilities = ((logits - logits.max()).double() / temperature).softmax(-1)
     return int(torch.multinomial(probabilities, 1, generator=generator))

@@ -101,6 +101,8 @@ class Translator:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The best translation of each line."""
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines; for a single one: translate([line])[0]")
         return list(self.stream(lines))
 
     def stream(self, lines: Iterable[str], lines_at_once: int = LINES_AT_ONCE) -> Iterator[str]:

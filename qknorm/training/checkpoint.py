@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from qknorm.data.textfiles import replacing
+from qknorm.data.textfiles import replacing, with_usual_permissions
 from qknorm.errors import InputError
 from qknorm.training import processes
 
@@ -171,7 +171,7 @@ class Checkpoints:
         scratch = Path(tempfile.mkdtemp(dir=self.folder, prefix=_HALF_WRITTEN))
         try:
             yield scratch
-            scratch.chmod(0o755)
+            with_usual_permissions(scratch)
             shutil.rmtree(target, ignore_errors=True)
             scratch.replace(target)
         except BaseException:
@@ -216,6 +216,7 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         raise InputError(f"{path.name} of a checkpoint could not be written: {error}; is the disk full?") from None
+    with_usual_permissions(path)
     with path.open("rb") as file:
         os.fsync(file.fileno())
 

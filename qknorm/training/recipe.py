@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -25,6 +25,21 @@ class Part(BaseModel):
 
 
 RecipeT = TypeVar("RecipeT", bound=Part)
+
+_LONGEST_SHOWN = 120  # characters of what somebody gave
+_KEYS_OF_OTHERS = {
+    **dict.fromkeys(("lr", "learning_rate", "max_lr"), ("peak",)),
+    **dict.fromkeys(("epochs", "max_epochs", "num_epochs", "steps", "max_steps"), ("max_updates", "iterations")),
+    **dict.fromkeys(("batch_size", "max_tokens"), ("budget", "batch")),
+    **dict.fromkeys(("warmup_steps", "warmup_updates"), ("warmup",)),
+    **dict.fromkeys(("hidden_size", "d_model", "embed_dim"), ("dim",)),
+    **dict.fromkeys(("num_heads", "num_attention_heads"), ("heads",)),
+    **dict.fromkeys(("num_layers", "layers"), ("encoder_layers", "decoder_layers", "layers")),
+    **dict.fromkeys(("vocab_size", "vocabulary"), ("merges",)),
+    **dict.fromkeys(("beam", "beams", "num_beams"), ("beam_size",)),
+    **dict.fromkeys(("device", "cuda", "gpu"), ()),
+}
+"""Keys that people know from other programs, and those that mean it here. A GPU is used where there is one."""
 
 
 class PairRecipe(Part):
@@ -314,20 +329,53 @@ def checked(kind: type[RecipeT], content: Mapping[str, Any], shown: str) -> Reci
 def _apply(override: str, content: dict[str, Any], keys: dict[str, set[str]]) -> None:
     key, equals, text = override.partition("=")
     if not equals:
-        raise InputError(f"{override!r} is no setting; write key=value, such as training.seed=3")
+        raise InputError(f"{override!r} is not a setting; write key=value, such as training.seed=3")
     *parts, leaf = key.split(".")
     if not parts:
         owners = [part for part, own in keys.items() if leaf in own]
         if len(owners) > 1:
             raise InputError(f"{leaf} is a key of {' and '.join(owners)}; write {owners[0]}.{leaf}={text}")
         if not owners:
-            (nearest,) = difflib.get_close_matches(leaf, sorted(set().union(*keys.values())), n=1, cutoff=0)
-            raise InputError(f"there is no key {leaf}; the nearest is {nearest}")
+            raise InputError(f"there is no key {_shown(leaf)}; {_hint(leaf, set().union(*keys.values()))}")
         parts = [owner for owner in owners if owner]
     place = content
     for part in parts:
         place = place.setdefault(part, {})
-    place[leaf] = yaml.safe_load(text)
+        if not isinstance(place, dict):
+            raise InputError(f"there is no key {_shown(key)}: {part} is a value, not a group of keys")
+    place[leaf] = _value(key, text)
+
+
+def _value(key: str, text: str) -> Any:
+    """What stands behind the = of a setting, as YAML has it."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date or a number that cannot be
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{_shown(key)}: the value {_shown(text)} is not YAML ({_shown(reason)}); put it in quotes if it is text"
+        ) from None
+
+
+def _hint(key: str, keys: Collection[str], prefix: str = "") -> str:
+    """What somebody may have meant who wrote a key that is not there."""
+    meant = [own for own in _KEYS_OF_OTHERS.get(key, ()) if own in keys]
+    if meant:
+        return f"here it is called {' and '.join(meant)}"
+    if key in _KEYS_OF_OTHERS:
+        return "a GPU is used where there is one" if not _KEYS_OF_OTHERS[key] else "there is nothing like it here"
+    (nearest,) = difflib.get_close_matches(prefix + key, sorted(keys), n=1, cutoff=0) or ("",)
+    return f"the nearest is {nearest}"
+
+
+def _shown(value: Any) -> str:
+    """What somebody gave, for a sentence: not too much of it."""
+    try:
+        shown = value if isinstance(value, str) else repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits; a list in itself
+        return "of this size"
+    shown = shown.encode("unicode_escape").decode() if not shown.isprintable() else shown
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}…"
 
 
 def keys_of(recipe: type[Part]) -> dict[str, set[str]]:
@@ -347,11 +395,13 @@ def _first_problem(error: ValidationError, keys: dict[str, set[str]]) -> str:
         *parts, leaf = first["loc"]
         in_pair = parts[:2] == ["data", "pairs"]
         siblings = set(PairRecipe.model_fields) if in_pair else keys.get(".".join(map(str, parts)), set())
-        (nearest,) = difflib.get_close_matches(str(leaf), sorted(siblings), n=1, cutoff=0) or ("",)
-        return f"there is no key {where}; the nearest is {'.'.join((*map(str, parts), nearest))}"
+        prefix = "".join(f"{part}." for part in parts)
+        if str(leaf) in _KEYS_OF_OTHERS:
+            return f"there is no key {_shown(where)}; {_hint(str(leaf), set().union(*keys.values()))}"
+        return f"there is no key {_shown(where)}; {_hint(str(leaf), {prefix + key for key in siblings}, prefix)}"
     message = first["msg"].removeprefix("Value error, ")
     return (
-        f"{where}: {message} (given: {first['input']!r})"
+        f"{where}: {message} (given: {_shown(first['input'])})"
         if first["loc"] and first["type"] != "value_error"
         else message
     )

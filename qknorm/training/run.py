@@ -62,7 +62,7 @@ class Run:
     def open(cls, folder: Path) -> Run:
         """An existing run; an InputError if the folder is none."""
         if not (folder / "recipe.yaml").is_file():
-            raise InputError(f"{folder} is no run folder: there is no recipe.yaml in it")
+            raise InputError(f"{folder} is not a run folder: there is no recipe.yaml in it")
         return cls(folder)
 
     @property
@@ -89,7 +89,7 @@ class Run:
             pairs = [PairParts(**pair) for pair in content.pop("pairs")]
             return ModelParts(**content, pairs=pairs)
         except FileNotFoundError:
-            raise InputError(f"{self.folder} is no run folder: there is no pairs.json in it") from None
+            raise InputError(f"{self.folder} is not a run folder: there is no pairs.json in it") from None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"{self.folder / 'pairs.json'} cannot be used: {error!r}") from None
 

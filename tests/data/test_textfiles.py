@@ -4,6 +4,7 @@ import errno
 import gzip
 import os
 import random
+import stat
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,12 @@ class TestReplacing:
         with pytest.raises(ValueError, match="line 2"):
             write_lines(tmp_path / "file", ["one", "t\nwo"])
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+    def test_the_users_umask_decides_who_may_read(self, umask: int, mode: int, tmp_path: Path) -> None:
+        before = os.umask(umask)
+        try:
+            write_lines(tmp_path / "file", ["one"])
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode

@@ -53,6 +53,17 @@ def test_one_choice_is_the_likeliest(writer: LanguageModel) -> None:
     assert writer.generate("x", tokens=30, temperature=1e-30, seed=5) == likeliest
 
 
+@pytest.mark.parametrize("temperature", [1e-45, 1e-320, 5e-324])
+def test_no_temperature_is_too_small(temperature: float) -> None:
+    assert draw(torch.tensor([0.0, 2.0, 1.0]), temperature, None, torch.Generator()) == 1
+
+
+@pytest.mark.parametrize("beyond", [{"seed": 2**64}, {"seed": -(2**63) - 1}, {"tokens": 2**63}])
+def test_numbers_beyond_64_bits_are_refused(beyond: dict[str, int], writer: LanguageModel) -> None:
+    with pytest.raises(InputError, match=r"too large|below 2"):
+        writer.generate("abc", **beyond)
+
+
 def test_characters_are_drawn_as_often_as_they_are_likely() -> None:
     logits, generator = torch.tensor([0.0, 1.0, 2.0, 3.0]), torch.Generator().manual_seed(0)
     drawn = torch.tensor([draw(logits, 2.0, 3, generator) for _ in range(4000)])

@@ -44,6 +44,11 @@ def test_a_translation_does_not_depend_on_its_batch(translator: Translator, line
         assert shuffled == [together[row][0].text for row in order]
 
 
+def test_one_string_is_refused(translator: Translator) -> None:
+    with pytest.raises(TypeError, match="takes a list of lines"):
+        translator.translate("one string")
+
+
 def test_n_best_are_different_and_in_order(translator: Translator, lines: list[str]) -> None:
     for found in translator.translations(lines[:8], n_best=3):
         scores = [one.score for one in found]

@@ -146,7 +146,7 @@ def test_a_failed_run_is_told_and_kept_apart(command: Command) -> None:
         (["sweep", "sweep.yaml", "p=[]"], "model.p is an empty list"),
         (["sweep", "sweep.yaml", "folds=41"], "a text of 40 lines cannot be cut into 41 folds"),
         (["train", "sweep.yaml"], "is a sweep of many runs; try: qknorm sweep sweep.yaml"),
-        (["generate", "nowhere"], "nowhere is no run folder"),
+        (["generate", "nowhere"], "nowhere is not a run folder"),
     ],
 )
 @pytest.mark.usefixtures("folder")

@@ -215,9 +215,9 @@ def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: A
         (["recipe.yaml", "hedas=4"], "there is no key hedas; the nearest is heads"),
         (["recipe.yaml", "source=", "target=", "corpus=phrasebok"], "the nearest name is 'phrasebook-en-gl'"),
         (["recipe.yaml", "precision=fp16"], "fp16 needs a GPU"),
-        (["recipe.yaml", "--resume"], "runs/small is no run folder"),
-        ([".", "--resume"], ". is no run folder"),
-        (["..", "--resume"], ".. is no run folder"),
+        (["recipe.yaml", "--resume"], "runs/small is not a run folder"),
+        ([".", "--resume"], ". is not a run folder"),
+        (["..", "--resume"], ".. is not a run folder"),
     ],
 )
 def test_wrong_calls_get_one_sentence_and_leave_no_run(
@@ -283,4 +283,4 @@ def test_what_belongs_to_another_run_is_named(workplace: Path, refused: Callable
 def test_a_folder_that_is_no_run_is_named(command: Command) -> None:
     done = command("translate", ".")
     assert done.code == 2
-    assert "is no run folder" in done.errors
+    assert "is not a run folder" in done.errors

@@ -151,7 +151,7 @@ def test_nothing_gives_nothing(translate: Command, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / "recipe.yaml").unlink(), "is no run folder"),
+        (lambda folder: (folder / "recipe.yaml").unlink(), "is not a run folder"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json does not exist"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json is damaged"),
         (lambda folder: (folder / "pairs.json").write_text("{"), "pairs.json cannot be used"),

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from qknorm.errors import InputError
 from qknorm.training.language_recipe import load_any_recipe
@@ -28,6 +31,48 @@ def test_the_defaults_are_the_papers_base_model() -> None:
 def test_a_typo_names_the_nearest_key() -> None:
     assert problem({"model": {"head": 4}}) == "mine.yaml: there is no key model.head; the nearest is model.heads"
     assert "the nearest is training" in problem({"trainning": {}})
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("lr=0.1", "here it is called peak"),
+        ("epochs=3", "here it is called max_updates"),
+        ("batch_size=32", "here it is called budget"),
+        ("warmup_steps=10", "here it is called warmup"),
+        ("learning_rate=0.1", "here it is called peak"),
+        ("hidden_size=64", "here it is called dim"),
+        ("num_layers=2", "here it is called encoder_layers and decoder_layers"),
+        ("device=cuda", "a GPU is used where there is one"),
+    ],
+)
+def test_keys_of_other_programs_are_translated(key: str, meant: str) -> None:
+    assert problem({}, key) == f"there is no key {key.partition('=')[0]}; {meant}"
+    name, value = key.split("=")
+    assert problem({"training": {name: value}}).endswith(f"there is no key training.{name}; {meant}")
+
+
+@pytest.mark.parametrize(
+    "value", ["[1, 2", "!!python/object:x", "*unknown", "2001-13-01", "9" * 5000, "{a: {b: [", "\x00", "!!int x", "- -"]
+)
+def test_a_value_that_is_not_yaml_is_one_sentence(value: str) -> None:
+    assert len(problem({}, f"training.seed={value}")) < 600
+
+
+@given(st.text(max_size=30), st.text(max_size=40))
+def test_no_setting_is_a_traceback(key: str, value: str) -> None:
+    with contextlib.suppress(InputError):
+        make_recipe(BASE, [f"{key}={value}"], "mine.yaml")
+
+
+@given(st.sampled_from(["seed", "model.p", "name", "data.corpus", "data.languages", "dev", "scale_init"]), st.text())
+def test_no_value_of_a_real_key_is_a_traceback(key: str, value: str) -> None:
+    with contextlib.suppress(InputError):
+        make_recipe(BASE, [f"{key}={value}"], "mine.yaml")
+
+
+def test_a_value_is_not_a_group_of_keys() -> None:
+    assert "name is a value, not a group of keys" in problem({"name": "mine"}, "name.x=3")
 
 
 def test_impossible_values_are_explained() -> None:

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -343,6 +344,17 @@ def test_checkpoints_of_interruptions_do_not_push_out_those_of_validations(tmp_p
 
 def steps_saved(folder: Path) -> list[int]:
     return sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*"))
+
+
+def test_a_colleague_may_read_the_weights(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        trainer(tmp_path, Toy(), max_updates=1, validate_every=1).train()
+    finally:
+        os.umask(before)
+    (checkpoint,) = (tmp_path / "checkpoints").glob("step-*")
+    assert stat.S_IMODE(checkpoint.stat().st_mode) == 0o750
+    assert {stat.S_IMODE(path.stat().st_mode) for path in checkpoint.iterdir()} == {0o640}
 
 
 def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
