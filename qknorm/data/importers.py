@@ -51,7 +51,7 @@ def read_aligned(source: Path, target: Path) -> Iterator[Pair]:
 
 def read_memory(path: Path, source_language: str, target_language: str) -> Iterator[Pair]:
     """One file that holds both languages; its format is told by its name."""
-    suffix = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    suffix = _ending(path)
     if suffix == "tsv":
         return _read_tsv(path)
     if suffix == "jsonl":
@@ -61,6 +61,15 @@ def read_memory(path: Path, source_language: str, target_language: str) -> Itera
     if suffix in ("po", "mo"):
         return _read_gettext(path, suffix)
     raise InputError(f"{path}: the format cannot be told by its name; known endings: {', '.join(FORMATS)}")
+
+
+def is_memory(path: Path) -> bool:
+    """Whether a file, by its name, holds both languages."""
+    return _ending(path) in FORMATS
+
+
+def _ending(path: Path) -> str:
+    return path.name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
 def _one_line(segment: str) -> str:

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from qknorm.data import corpora
+from qknorm.data.importers import is_memory
 from qknorm.data.subwords import Scheme, looks_tokenized
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
@@ -285,6 +286,11 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 def read_recipe(path: Path) -> dict[str, Any]:
     """The content of a YAML file, unchecked but for being keys and values."""
+    if is_memory(path):
+        raise InputError(
+            f"{path} holds text, not a recipe; make two files of it with: qknorm data import {path}, "
+            "and train with --src and --tgt"
+        )
     with open_bytes(path) as file:
         try:
             content = yaml.safe_load(file.read().decode("utf-8"))

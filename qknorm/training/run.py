@@ -17,7 +17,7 @@ from qknorm.data.subwords import Subwords
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
-from qknorm.training.recipe import ModelRecipe, Recipe, load_recipe
+from qknorm.training.recipe import ModelRecipe, Recipe, load_recipe, read_recipe
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ class Run:
             pairs = [PairParts(**pair) for pair in content.pop("pairs")]
             return ModelParts(**content, pairs=pairs)
         except FileNotFoundError:
+            if read_recipe(self.folder / "recipe.yaml").get("task") == "language":
+                raise InputError(f"{self.folder} is a language model; try: qknorm generate {self.folder}") from None
             raise InputError(f"{self.folder} is not a run folder: there is no pairs.json in it") from None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"{self.folder / 'pairs.json'} cannot be used: {error!r}") from None

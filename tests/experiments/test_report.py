@@ -263,6 +263,12 @@ def test_a_chart_leaves_out_what_is_no_number() -> None:
     assert line_chart([Line("x", [(1, math.inf)], 0)], "update", "loss", "Loss") is None
 
 
+def test_a_run_without_a_validation_does_not_keep_others_from_being_drawn() -> None:
+    chart = line_chart([Line("begun", [], 0), Line("ended", [(1, 2.0)], 1)], "update", "loss", "Loss")
+    assert chart is not None
+    assert chart.legend == [("ended", 1)]
+
+
 def test_a_language_model(tmp_path: Path) -> None:
     folder = tmp_path / "letters"
     folder.mkdir()

@@ -59,6 +59,10 @@ def test_train_interrupt_go_on_and_generate(folder: Path, command: Command) -> N
     assert "going on after update 30" in done.out, done.errors
     assert outcome(trained) == (expected, metrics)
 
+    done = command("translate", "runs/tiny", "text")
+    assert done.code == 2
+    assert done.errors == "qknorm: runs/tiny is a language model; try: qknorm generate runs/tiny\n"
+
     arguments = ["generate", "runs/tiny", "--prompt", "the ", "--tokens", "40", "--top-k", "5", "--seed", "1"]
     done = command(*arguments)
     assert done.code == 0, done.errors

@@ -209,7 +209,12 @@ def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: A
     ("arguments", "message"),
     [
         (["nowhere.yaml"], "nowhere.yaml does not exist"),
+        (
+            ["memory.tmx"],
+            "memory.tmx holds text, not a recipe; make two files of it with: qknorm data import memory.tmx",
+        ),
         ([], "Give a recipe, or --src and --tgt"),
+        (["recipe.yaml", "seed=[1, 2"], "seed: the value [1, 2 is not YAML"),
         (["--src", "a"], "--src and --tgt belong together"),
         (["recipe.yaml", "heads=7"], "model.heads (7) must divide"),
         (["recipe.yaml", "hedas=4"], "there is no key hedas; the nearest is heads"),

@@ -58,9 +58,11 @@ class Interval:
 
 
 def line_chart(lines: Sequence[Line], x_name: str, y_name: str, title: str) -> Chart | None:
-    """None where there is nothing to draw."""
+    """None where there is nothing to draw; a line without a point, such as of a run just begun, is left out."""
     finite = [
-        Line(line.name, [point for point in line.points if all(map(math.isfinite, point))], line.look) for line in lines
+        Line(line.name, points, line.look)
+        for line in lines
+        if (points := [point for point in line.points if all(map(math.isfinite, point))])
     ]
     points = [point for line in finite for point in line.points]
     if not points:
