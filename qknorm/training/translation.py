@@ -123,9 +123,10 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
     if resume:
         recipe = settled(recipe, Run.open(folder).recipe)
         refuse_changes(run.recipe, recipe, folder)
-    elif recipe.minutes is not None:
-        _refuse_second_run(run)
-        recipe = processes.from_first(partial(planned_recipe, recipe, folder, console))
+    else:
+        processes.from_first(partial(_make_room, run))
+        if recipe.minutes is not None:
+            recipe = processes.from_first(partial(planned_recipe, recipe, folder, console))
     limits = limits_of(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
@@ -151,8 +152,6 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
 def _make_ready(run: Run, recipe: Recipe, resume: bool) -> tuple[list[Sets], Prepared]:
     """Read the corpus, and begin the run folder (the first process does)."""
     begins = not resume and processes.rank() == 0
-    if begins:
-        _refuse_second_run(run)
     sets = read_sets(recipe.data, run.folder / "data")
     prepared = prepare_sets(sets, recipe.data)
     if begins:
@@ -162,9 +161,11 @@ def _make_ready(run: Run, recipe: Recipe, resume: bool) -> tuple[list[Sets], Pre
     return sets, prepared
 
 
-def _refuse_second_run(run: Run) -> None:
+def _make_room(run: Run) -> None:
+    """A new run takes nothing from an earlier attempt that failed before it was a run: it may have had other text."""
     if (run.folder / "recipe.yaml").exists():
         raise InputError(f"{run.folder} holds a run already; go on with --resume, or choose another name=NAME")
+    shutil.rmtree(run.folder / "data", ignore_errors=True)
 
 
 def _start(run: Run, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:

@@ -257,6 +257,20 @@ def test_bad_files_get_one_sentence(
     assert not (workplace / "runs" / "mine" / "recipe.yaml").exists()
 
 
+def test_nothing_is_taken_from_an_attempt_that_failed(
+    workplace: Path, refused: Callable[..., str], command: Command
+) -> None:
+    write_lines(workplace / "mine.gl", LINES)
+    (workplace / "mine.en").write_bytes(b"\n" * 100)
+    refused("--src", "mine.en", "--tgt", "mine.gl")
+    write_lines(workplace / "mine.en", (f"Now line {i}." for i in range(100)))
+    done = command("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16")
+    assert done.code == 0, done.errors
+    lines = list(read_lines(workplace / "runs" / "mine" / "data" / "train.source"))
+    assert lines
+    assert all(line.startswith("Now line") for line in lines)
+
+
 def test_odd_files_are_read_line_by_line(workplace: Path, command: Command) -> None:
     """A byte-order mark, CRLF, blank lines and U+2028 inside a line shift nothing."""
     source = [f"One{chr(0x2028)}house {i}." if i % 7 == 0 else f"The house number {i}." for i in range(200)]
