@@ -20,6 +20,7 @@ from qknorm.errors import InputError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = "\ufeff"
+_HALF_WRITTEN = ".part"  # how the name of a file ends that is still being written
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -92,7 +93,7 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A binary file that takes its name only when it is complete: written beside, synced, renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_HALF_WRITTEN)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -109,6 +110,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def forget_half_written(folder: Path) -> None:
+    """Remove what processes left that were killed while they wrote to the folder; nobody may be writing there now."""
+    for path in folder.rglob(f".*{_HALF_WRITTEN}"):
+        path.unlink(missing_ok=True)
 
 
 def with_usual_permissions(path: Path) -> None:

@@ -7,6 +7,7 @@ their last checkpoint, and a second call computes only what is missing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -71,7 +72,7 @@ def run_missing(
     threads = max(1, min(cores() // jobs, torch.get_num_threads()))
     with _backend(backend, jobs, threads, address), _Display(title, len(cells), missing, folder, console) as display:
         runs = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch=2 * jobs)(
-            delayed(run_cell)(cell, folder / cell.name, threads) for cell in missing
+            delayed(run_cell)(cell, folder / cell.name, threads, os.getpid()) for cell in missing
         )
         for name, outcome in runs:
             if isinstance(outcome, str):
@@ -80,11 +81,12 @@ def run_missing(
     return failures
 
 
-def run_cell(cell: Cell, folder: Path, threads: int) -> tuple[str, dict[str, Any] | str]:
-    """Train one cell to its end, in whatever process; returns its name and its result, or why it failed."""
+def run_cell(cell: Cell, folder: Path, threads: int, parent: int) -> tuple[str, dict[str, Any] | str]:
+    """Train one cell to its end, in a process that `parent` started; returns its name and result, or why it failed."""
     torch.set_num_threads(threads)
+    _die_with(parent)
     folder.mkdir(parents=True, exist_ok=True)
-    # Whoever was orphaned by a killed sweep may still be at it.
+    # Whoever was orphaned by a killed sweep may still be at it, for a second or on another machine.
     with (
         FileLock(folder / ".lock"),
         (folder / "log.txt").open("a", encoding="utf-8") as log,
@@ -99,6 +101,20 @@ def run_cell(cell: Cell, folder: Path, threads: int) -> tuple[str, dict[str, Any
                 return cell.name, f"{type(error).__name__}: {' '.join(str(error).split())}"
             _finish(cell.recipe, folder)
         return cell.name, read_result(folder)
+
+
+@functools.cache
+def _die_with(parent: int) -> None:
+    """Let a process that `parent` started end when that ends, even by kill -9: nobody would wait for its runs."""
+    if os.getppid() != parent:  # it is the parent itself, or one of a cluster
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def is_done(folder: Path) -> bool:

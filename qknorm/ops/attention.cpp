@@ -228,17 +228,27 @@ inline bool is_broadcast(const Tensor &mask, const std::array<int64_t, 4> &sizes
 }
 
 // Whether this is a task for the kernel; what is not is left to the twin.
-inline bool is_served(const Tensor &q, const Tensor &k, const Tensor &v, const std::optional<Tensor> &mask) {
-    for (const Tensor *x : {&q, &k, &v})
-        if (x->dim() != 4 || !is(*x, ScalarType::Float) || x->numel() == 0) return false;
-    return k.sizes() == v.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3) && q.size(1) % k.size(1) == 0 &&
-           (!mask || (is(*mask, ScalarType::Bool) && is_broadcast(*mask, {q.size(0), q.size(1), q.size(2), k.size(2)})));
+inline bool is_served(const Tensor &q, const Tensor &k) {
+    return is(q, ScalarType::Float) && q.numel() && k.numel();
+}
+
+inline void require_possible(const Tensor &q, const Tensor &k, const Tensor &v, const std::optional<Tensor> &mask,
+                             double dropout, const Tensor &seed) {
+    require_memory(q, k, v, mask, seed);
+    for (const Tensor *x : {&q, &k, &v}) require_real(*x);
+    if (q.dim() != 4 || k.dim() != 4 || k.sizes() != v.sizes() || q.size(0) != k.size(0) || q.size(3) != k.size(3) ||
+        (k.size(1) ? q.size(1) % k.size(1) : q.size(1)) || q.scalar_type() != k.scalar_type() ||
+        k.scalar_type() != v.scalar_type())
+        refuse("query, key and value must be (batch, heads, length, head_dim) of one type, with as many key heads as query "
+               "heads or a part of them, not " + shape_of(q) + ", " + shape_of(k) + " and " + shape_of(v));
+    if (mask && (!is(*mask, ScalarType::Bool) || !is_broadcast(*mask, {q.size(0), q.size(1), q.size(2), k.size(2)})))
+        refuse("mask must be boolean and fit to (batch, heads, queries, keys), not " + shape_of(*mask));
+    require_probability("dropout_p", dropout);
+    seed_of(seed);
 }
 
 inline Problem problem_of(const Tensor &q, const Tensor &k, const std::optional<Tensor> &mask, bool causal, double scale,
                           double dropout, const Tensor &seed) {
-    if (!(dropout >= 0.0 && dropout <= 1.0))
-        refuse("dropout_p must be between 0 and 1, not " + std::to_string(dropout));
     return {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3),
             mask ? read<uint8_t>(*mask) : nullptr, mask ? broadcast_strides(*mask) : std::array<int64_t, 4>{},
             causal, float(scale), Dropout(float(dropout), seed_of(seed))};
@@ -260,7 +270,8 @@ inline void for_each_key_head(const Problem &p, F f) {
 std::tuple<Tensor, Tensor> attention(const Tensor &query, const Tensor &key, const Tensor &value, double scale,
                                      const std::optional<Tensor> &mask, bool is_causal, double dropout,
                                      const Tensor &seed) {
-    if (!is_served(query, key, value, mask)) {
+    require_possible(query, key, value, mask, dropout, seed);
+    if (!is_served(query, key)) {
         auto [out, lse] =
             call<2>("qknorm::attention_plain", query, key, value, scale, mask, is_causal, dropout, seed);
         return {out, lse};
@@ -299,13 +310,17 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor &d_out, const
                                                       const Tensor &value, const Tensor &lse_, double scale,
                                                       const std::optional<Tensor> &mask, bool is_causal, double dropout,
                                                       const Tensor &seed) {
-    if (!is_served(query, key, value, mask) || !is(d_out, ScalarType::Float)) {
+    require_memory(d_out, lse_);
+    require_possible(query, key, value, mask, dropout, seed);
+    if (d_out.sizes() != query.sizes() || lse_.dim() != 3 || lse_.numel() * query.size(3) != query.numel() ||
+        d_out.scalar_type() != query.scalar_type() || lse_.scalar_type() != query.scalar_type())
+        refuse("the gradient " + shape_of(d_out) + " or the sums " + shape_of(lse_) + " do not fit to queries " +
+               shape_of(query));
+    if (!is_served(query, key)) {
         auto [dq, dk, dv] = call<3>("qknorm::attention_backward_plain", d_out, query, key, value, lse_, scale, mask,
                                     is_causal, dropout, seed);
         return {dq, dk, dv};
     }
-    if (d_out.sizes() != query.sizes() || lse_.numel() * query.size(3) != query.numel() || !lse_.is_contiguous())
-        refuse("query and the gradient differ in shape: " + shape_of(query) + " and " + shape_of(d_out));
     const Tensor q_ = with_contiguous_rows(query), k_ = with_contiguous_rows(key), v_ = with_contiguous_rows(value);
     const Tensor d_ = with_contiguous_rows(d_out);
     const Problem p = problem_of(q_, k_, mask, is_causal, scale, dropout, seed);
@@ -313,7 +328,8 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor &d_out, const
     Tensor d_value = empty_with_contiguous_rows(v_);
     const Strided q = strided(q_), k = strided(k_), v = strided(v_), d = strided(d_);
     const Strided dq = strided(d_query), dk = strided(d_key), dv = strided(d_value);
-    const float *lse = read<float>(lse_);
+    const Tensor sums = torch::stable::contiguous(lse_);
+    const float *lse = read<float>(sums);
     const int64_t group = p.heads / p.key_heads, width = padded(p.keys);
     const bool one_mask = p.mask_is_the_same_for_all_queries();
     for_each_key_head(p, [&](int64_t b, int64_t kh) {

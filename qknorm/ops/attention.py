@@ -158,7 +158,8 @@ def _for_all_heads(x: Tensor, query: Tensor) -> Tensor:
 
 def _of_key_heads(gradient: Tensor, x: Tensor) -> Tensor:
     """The gradient of heads that served several, summed."""
-    return gradient.view(gradient.shape[0], x.shape[1], -1, *gradient.shape[2:]).sum(2)
+    group = gradient.shape[1] // max(x.shape[1], 1)
+    return gradient.view(gradient.shape[0], x.shape[1], group, *gradient.shape[2:]).sum(2)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -1,4 +1,4 @@
-// qknorm::cross_entropy_: the losses of rows of logits, which become their own gradient where they lie.
+// qknorm::cross_entropy: the losses of rows of logits, and the gradient of their weighted sum, in one go.
 
 #include <cmath>
 
@@ -14,48 +14,58 @@ void require_classes(const int64_t *wanted, int64_t rows, int64_t classes) {
                    std::to_string(classes - 1));
 }
 
-// With label smoothing e over n classes: lse - (1 - e) z_wanted - e mean(z) for a row of logits z, which become their
-// gradient, softmax(z) - e/n - (1 - e) [wanted], times `weight`.
-float loss_of_row(float *z, int64_t wanted, int32_t n, float smoothing, float weight) {
+// With label smoothing e over n classes: lse - (1 - e) z_wanted - e mean(z) for a row of logits z, and its gradient,
+// softmax(z) - e/n - (1 - e) [wanted], times `weight`. Without smoothing an impossible class, of logit -infinity, is allowed.
+float loss_of_row(const float *__restrict z, float *__restrict gradient, int64_t wanted, int32_t n, float smoothing,
+                  float weight) {
     float largest = -INFINITY, total = 0.0f;
 #pragma omp simd reduction(max : largest) reduction(+ : total)
     for (int32_t i = 0; i < n; ++i) {
         largest = z[i] > largest ? z[i] : largest;
         total += z[i];
     }
-    const float of_wanted = z[wanted];
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int32_t i = 0; i < n; ++i) {
-        z[i] = exp2_of((z[i] - largest) * 1.4426950408889634f);
-        sum += z[i];
+        gradient[i] = exp2_of((z[i] - largest) * 1.4426950408889634f);
+        sum += gradient[i];
     }
     const float factor = weight / sum, spread = weight * smoothing / float(n);
 #pragma omp simd
-    for (int32_t i = 0; i < n; ++i) z[i] = z[i] * factor - spread;
-    z[wanted] -= weight * (1.0f - smoothing);
-    return largest + std::log(sum) - (1.0f - smoothing) * of_wanted - smoothing * total / float(n);
+    for (int32_t i = 0; i < n; ++i) gradient[i] = gradient[i] * factor - spread;
+    gradient[wanted] -= weight * (1.0f - smoothing);
+    const float smoothed = smoothing > 0.0f ? smoothing * total / float(n) : 0.0f;
+    // NaN anywhere is in `total`, where the largest may have missed it.
+    return largest + std::log(sum) - (1.0f - smoothing) * z[wanted] - smoothed + (total != total ? total : 0.0f);
 }
 
-Tensor cross_entropy_(Tensor logits, const Tensor &wanted, double smoothing, double weight) {
-    if (logits.dim() != 2 || wanted.dim() != 1 || wanted.size(0) != logits.size(0) || !is(wanted, ScalarType::Long))
-        refuse("the loss needs logits (rows, classes) and wanted (rows,) of type torch.int64, not " + shape_of(logits) +
+std::tuple<Tensor, Tensor> cross_entropy(const Tensor &logits_, const Tensor &wanted, double smoothing, double weight) {
+    require_memory(logits_, wanted);
+    require_real(logits_);
+    require_probability("label_smoothing", smoothing);
+    if (logits_.dim() != 2 || wanted.dim() != 1 || wanted.size(0) != logits_.size(0) || !is(wanted, ScalarType::Long))
+        refuse("the loss needs logits (rows, classes) and wanted (rows,) of type torch.int64, not " + shape_of(logits_) +
                " and " + shape_of(wanted));
-    const int64_t rows = logits.size(0), classes = logits.size(1);
+    const int64_t rows = logits_.size(0), classes = logits_.size(1);
     const Tensor numbers = torch::stable::contiguous(wanted);
     const int64_t *places = read<int64_t>(numbers);
     require_classes(places, rows, classes);
-    if (!is(logits, ScalarType::Float) || !logits.is_contiguous())
-        return call<1>("qknorm::cross_entropy__plain", logits, wanted, smoothing, weight)[0];
+    if (!is(logits_, ScalarType::Float)) {
+        auto [losses, gradient] = call<2>("qknorm::cross_entropy_plain", logits_, wanted, smoothing, weight);
+        return {losses, gradient};
+    }
+    const Tensor logits = torch::stable::contiguous(logits_);
     const std::array<int64_t, 1> sizes{rows};
-    Tensor losses = torch::stable::new_empty(logits, sizes);
-    float *z = write<float>(logits), *of_row = write<float>(losses);
+    Tensor losses = torch::stable::new_empty(logits, sizes), gradient = torch::stable::empty_like(logits);
+    const float *z = read<float>(logits);
+    float *of_row = write<float>(losses), *of_logits = write<float>(gradient);
     in_parallel(rows, rows * classes, [&](int64_t r) {
-        of_row[r] = loss_of_row(z + r * classes, places[r], int32_t(classes), float(smoothing), float(weight));
+        of_row[r] = loss_of_row(z + r * classes, of_logits + r * classes, places[r], int32_t(classes), float(smoothing),
+                                float(weight));
     });
-    return losses;
+    return {losses, gradient};
 }
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_IMPL(qknorm, CPU, m) { m.impl("cross_entropy_", TORCH_BOX(&cross_entropy_)); }
+STABLE_TORCH_LIBRARY_IMPL(qknorm, CPU, m) { m.impl("cross_entropy", TORCH_BOX(&cross_entropy)); }

@@ -41,17 +41,18 @@ def _plain_linear(
     states: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, smoothing: float, with_gradient: bool
 ) -> tuple[Tensor, ...]:
     """The mean loss and, if they are wanted, its gradients, which are made while the logits are at hand."""
+    checks.loss(states, weight, bias, wanted, smoothing)
     rows = states.shape[0]
     losses = states.new_empty(rows)
     d_states, d_weight, d_bias = _gradients(states, weight, bias, with_gradient)
     for start in range(0, rows, _ROWS_OF_LOGITS):
         block = slice(start, start + _ROWS_OF_LOGITS)
         logits = torch.addmm(bias, states[block], weight.t())
-        losses[block] = _CROSS_ENTROPY(logits, wanted[block], smoothing, 1 / rows)
+        losses[block], d_logits = _CROSS_ENTROPY(logits, wanted[block], smoothing, 1 / rows)
         if with_gradient:
-            torch.mm(logits, weight, out=d_states[block])
-            d_weight.addmm_(logits.t(), states[block])
-            d_bias += logits.sum(0)
+            torch.mm(d_logits, weight, out=d_states[block])
+            d_weight.addmm_(d_logits.t(), states[block])
+            d_bias += d_logits.sum(0)
     return losses.mean(), d_states, d_weight, d_bias
 
 
@@ -70,33 +71,41 @@ def _gradients(states: Tensor, weight: Tensor, bias: Tensor, with_gradient: bool
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(*output[1:])
+    ctx.save_for_backward(*output[1:], *inputs[:4])
+    ctx.smoothing = inputs[4]
 
 
 def _backward(ctx: Any, d_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    if d_loss.requires_grad:
-        raise RuntimeError("the loss over a vocabulary can be differentiated once, not twice")
-    return *(gradient * d_loss for gradient in ctx.saved_tensors), None, None, None
+    gradients, inputs, wanted = ctx.saved_tensors[:3], ctx.saved_tensors[3:6], ctx.saved_tensors[6]
+    if not torch.is_grad_enabled():
+        return *(gradient * d_loss for gradient in gradients), None, None, None
+    # create_graph: the gradient itself is to be differentiated, so it is computed in plain operations.
+    views = [tensor.view_as(tensor) for tensor in inputs]
+    needed = [view for view in views if view.requires_grad]
+    loss = F.cross_entropy(F.linear(*views), wanted, label_smoothing=ctx.smoothing, ignore_index=_NO_CLASS)
+    found = iter(torch.autograd.grad(loss, needed, d_loss, create_graph=True))
+    return *(next(found) if view.requires_grad else None for view in views), None, None, None
 
 
-def _plain(logits: Tensor, wanted: Tensor, smoothing: float, weight: float) -> Tensor:
-    """The losses of the rows; the logits become their gradient times `weight`."""
+def _plain(logits: Tensor, wanted: Tensor, smoothing: float, weight: float) -> tuple[Tensor, Tensor]:
+    """The losses of the rows, and the gradient of `weight` times their sum."""
     checks.classes(wanted, logits.shape[1])
     logarithms = logits.log_softmax(-1)
     of_wanted = logarithms.gather(1, wanted[:, None])[:, 0]
-    losses = -(1 - smoothing) * of_wanted - smoothing * logarithms.mean(-1)
-    logits.copy_(logarithms.exp() - smoothing / logits.shape[1])
-    logits.scatter_add_(1, wanted[:, None], torch.full_like(wanted[:, None], -(1 - smoothing), dtype=logits.dtype))
-    logits.mul_(weight)
-    return losses
+    losses = -(1 - smoothing) * of_wanted
+    if smoothing > 0:
+        losses = losses - smoothing * logarithms.mean(-1)
+    gradient = logarithms.exp() - smoothing / logits.shape[1]
+    whole = torch.full_like(wanted[:, None], -(1 - smoothing), dtype=logits.dtype)
+    return losses, gradient.scatter_add(1, wanted[:, None], whole).mul(weight).contiguous()
 
 
-def _fake(logits: Tensor, wanted: Tensor, smoothing: float, weight: float) -> Tensor:
-    return logits.new_empty(logits.shape[0])
+def _fake(logits: Tensor, wanted: Tensor, smoothing: float, weight: float) -> tuple[Tensor, Tensor]:
+    return logits.new_empty(logits.shape[0]), torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 
 _CROSS_ENTROPY = _dispatch.operator(
-    "cross_entropy_(Tensor(a!) logits, Tensor wanted, float smoothing, float weight) -> Tensor", _plain, _fake
+    "cross_entropy(Tensor logits, Tensor wanted, float smoothing, float weight) -> (Tensor, Tensor)", _plain, _fake
 )
 _LINEAR = _dispatch.operator(
     "linear_cross_entropy(Tensor states, Tensor weight, Tensor bias, Tensor wanted, float smoothing, "
@@ -105,3 +114,4 @@ _LINEAR = _dispatch.operator(
     _fake_linear,
 )
 _dispatch.differentiable("linear_cross_entropy", _backward, _setup)
+_dispatch.differentiable_no_further("cross_entropy")

@@ -44,12 +44,13 @@ inline void relu_row_backward(const Element *__restrict out, const Element *__re
 }
 
 Dropout checked(double p, uint64_t seed) {
-    if (!(p >= 0.0 && p <= 1.0)) refuse("p must be between 0 and 1, not " + std::to_string(p));
+    require_probability("p", p);
     return Dropout(float(p), seed);
 }
 
 void require_alike(const Tensor &a, const Tensor &b) {
-    if (a.sizes() != b.sizes()) refuse("shapes differ: " + shape_of(a) + " and " + shape_of(b));
+    if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type())
+        refuse("tensors of one shape and type are needed, not " + shape_of(a) + " and " + shape_of(b));
 }
 
 // f(Element{}) for the type of x; false where no kernel takes it.
@@ -72,12 +73,14 @@ void for_each_row(int64_t elements, F f) {
 
 // D(x), or residual + D(x).
 Tensor dropout(const Tensor &x_, const std::optional<Tensor> &residual_, double p, const Tensor &seed) {
+    require_memory(x_, residual_, seed);
+    require_real(x_);
     const Dropout drop = checked(p, seed_of(seed));
     if (residual_) require_alike(x_, *residual_);
     const Tensor x = torch::stable::contiguous(x_);
     const Tensor residual = residual_ ? torch::stable::contiguous(*residual_) : x;
     Tensor out = torch::stable::empty_like(x);
-    const bool is_served = x.scalar_type() == residual.scalar_type() && for_type(x, [&](auto type) {
+    const bool is_served = for_type(x, [&](auto type) {
         using Element = decltype(type);
         const Element *from = read<Element>(x), *beside = read<Element>(residual);
         Element *to = write<Element>(out);
@@ -92,6 +95,8 @@ Tensor dropout(const Tensor &x_, const std::optional<Tensor> &residual_, double 
 
 // D(max(x, 0)).
 Tensor relu_dropout(const Tensor &x_, double p, const Tensor &seed) {
+    require_memory(x_, seed);
+    require_real(x_);
     const Dropout drop = checked(p, seed_of(seed));
     const Tensor x = torch::stable::contiguous(x_);
     Tensor out = torch::stable::empty_like(x);
@@ -108,11 +113,14 @@ Tensor relu_dropout(const Tensor &x_, double p, const Tensor &seed) {
 
 // What was positive after D(max(x, 0)) was neither dropped nor negative, so `out` is all that has to be remembered.
 Tensor relu_dropout_backward(const Tensor &d_out_, const Tensor &out_, double p) {
+    require_memory(d_out_, out_);
+    require_real(out_);
+    require_real(d_out_);
     const float factor = checked(p, 0).factor;
     require_alike(d_out_, out_);
     const Tensor d_out = torch::stable::contiguous(d_out_), out = torch::stable::contiguous(out_);
     Tensor d_x = torch::stable::empty_like(out);
-    const bool is_served = d_out.scalar_type() == out.scalar_type() && for_type(out, [&](auto type) {
+    const bool is_served = for_type(out, [&](auto type) {
         using Element = decltype(type);
         const Element *values = read<Element>(out), *gradients = read<Element>(d_out);
         Element *to = write<Element>(d_x);

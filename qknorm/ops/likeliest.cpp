@@ -43,12 +43,14 @@ inline float likeliest_of_row(const float *z, int32_t classes, int64_t wanted, f
             best[place] = z[i], where[place] = i;
         }
     }
-    const float lse = largest + std::log(sum_of_exponentials(z, classes, largest));
+    const float lse = std::isinf(largest) ? largest : largest + std::log(sum_of_exponentials(z, classes, largest));
     for (int64_t i = 0; i < wanted; ++i) best[i] -= lse;
     return lse;
 }
 
 std::tuple<Tensor, Tensor, Tensor> likeliest(const Tensor &logits, int64_t wanted) {
+    require_memory(logits);
+    require_real(logits);
     if (logits.dim() != 2 || wanted < 1 || wanted > logits.size(1))
         refuse("of logits of shape " + shape_of(logits) + " the likeliest " + std::to_string(wanted) +
                " of each row cannot be had");

@@ -33,10 +33,19 @@ inline Tensor four_dimensional(const Tensor &x) {
 
 inline Strides strides_of(const Tensor &x) { return {x.stride(0), x.stride(1), x.stride(2)}; }
 
-inline Tensor factors(const std::optional<Tensor> &scale, const Tensor &x) {
+inline void require_possible(const Tensor &x, const std::optional<Tensor> &scale, double p) {
+    require_real(x);
+    if (!(p >= 1.0)) refuse("p must be a number from 1 to infinity, not " + std::to_string(p));
+    if (x.dim() == 0) refuse("a tensor with at least one dimension is needed");
+    if (!scale) return;
+    require_real(*scale);
+    const int64_t heads = x.dim() >= 3 ? x.size(x.dim() - 3) : -1;
+    if (scale->dim() > 1 || (scale->dim() == 1 && scale->size(0) != heads))
+        refuse("scale must have shape () or (heads,), one per head, not " + shape_of(*scale));
+}
+
+inline Tensor factors(const std::optional<Tensor> &scale) {
     if (!scale) return torch::stable::full({}, 1.0, ScalarType::Float);
-    if (scale->dim() > 1 || (scale->dim() == 1 && scale->size(0) != x.size(1)))
-        refuse("scale must have shape () or (" + std::to_string(x.size(1)) + ",), one per head, not " + shape_of(*scale));
     return torch::stable::contiguous(torch::stable::to(*scale, ScalarType::Float));
 }
 
@@ -55,13 +64,14 @@ inline Tensor one_per_row(const Tensor &x) {
 inline Tensor shaped_like(const Tensor &y, const Tensor &x) { return x.dim() == 4 ? y : torch::stable::view(y, x.sizes()); }
 
 std::tuple<Tensor, Tensor> lp_normalize(const Tensor &x, const std::optional<Tensor> &scale, double p, double eps) {
-    require_memory(x);
+    require_memory(x, scale);
+    require_possible(x, scale, p);
     const auto kernel = variant_for(x, float(p));
     if (!kernel) {
         auto [y, norms] = call<2>("qknorm::lp_normalize_plain", x, scale, p, eps);
         return {y, norms};
     }
-    const Tensor in = four_dimensional(x), g = factors(scale, in);
+    const Tensor in = four_dimensional(x), g = factors(scale);
     Tensor y = empty_with_contiguous_rows(in), norms = one_per_row(x);
     kernel->forward(task_of(in, g, p, eps), read<void>(in), strides_of(in), write<void>(y), strides_of(y),
                     write<float>(norms));
@@ -70,16 +80,18 @@ std::tuple<Tensor, Tensor> lp_normalize(const Tensor &x, const std::optional<Ten
 
 std::tuple<Tensor, Tensor> lp_normalize_backward(const Tensor &dy, const Tensor &x, const std::optional<Tensor> &scale,
                                                  const Tensor &norms, double p, double eps) {
-    require_memory(x);
-    require_memory(dy);
+    require_memory(dy, x, scale, norms);
+    require_possible(x, scale, p);
+    require_real(dy);
+    if (dy.sizes() != x.sizes() || norms.dim() != x.dim() - 1 || norms.numel() * x.size(x.dim() - 1) != x.numel() ||
+        !is(norms, is(x, ScalarType::Double) ? ScalarType::Double : ScalarType::Float))
+        refuse("the gradient " + shape_of(dy) + " or the norms " + shape_of(norms) + " do not fit to x " + shape_of(x));
     const auto kernel = variant_for(x, float(p));
     if (!kernel || dy.scalar_type() != x.scalar_type()) {
         auto [dx, dots] = call<2>("qknorm::lp_normalize_backward_plain", dy, x, scale, norms, p, eps);
         return {dx, dots};
     }
-    if (dy.sizes() != x.sizes() || norms.numel() * x.size(x.dim() - 1) != x.numel() || !is(norms, ScalarType::Float))
-        refuse("x and its gradient differ in shape: " + shape_of(x) + " and " + shape_of(dy));
-    const Tensor in = four_dimensional(x), out_gradient = four_dimensional(dy), g = factors(scale, in);
+    const Tensor in = four_dimensional(x), out_gradient = four_dimensional(dy), g = factors(scale);
     const Tensor lengths = torch::stable::contiguous(norms);
     Tensor dx = empty_with_contiguous_rows(in), dots = one_per_row(x);
     kernel->backward(task_of(in, g, p, eps), read<void>(in), strides_of(in), read<void>(out_gradient),

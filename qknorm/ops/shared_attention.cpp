@@ -68,9 +68,18 @@ inline Memory memory_of(const Tensor &x) { return {read<float>(x), x.stride(0), 
 // Whether this is a task for the kernels; what is not is left to the twins.
 inline bool is_served(const Tensor &q, const Tensor &k, const Tensor &v) {
     for (const Tensor *x : {&q, &k, &v})
-        if (!is(*x, ScalarType::Float) || x->dim() != 4 || x->numel() == 0) return false;
-    return k.sizes() == v.sizes() && k.stride(3) == 1 && v.stride(3) == 1 && q.size(2) == 1 && q.size(3) == k.size(3) &&
-           q.size(1) % k.size(1) == 0;
+        if (!is(*x, ScalarType::Float) || x->numel() == 0) return false;
+    return k.sizes() == v.sizes() && k.stride(3) == 1 && v.stride(3) == 1;
+}
+
+inline void require_possible(const Tensor &q, const Tensor &k, const Tensor &v) {
+    require_memory(q, k, v);
+    for (const Tensor *x : {&q, &k, &v}) require_real(*x);
+    if (q.dim() != 4 || q.size(2) != 1 || k.dim() != 4 || v.dim() != 4 || q.size(3) != k.size(3) ||
+        (k.size(1) ? q.size(1) % k.size(1) : q.size(1)) || k.size(0) != v.size(0) || k.size(1) != v.size(1) ||
+        k.size(2) != v.size(2))
+        refuse("query must be (rows, heads, 1, head_dim), keys and values (entries, key heads, length, head_dim) of the "
+               "same positions, not " + shape_of(q) + ", " + shape_of(k) + " and " + shape_of(v));
 }
 
 inline Tensor numbers(const char *name, const Tensor &x, int64_t dim) {
@@ -98,6 +107,8 @@ inline void for_each_query(const Tensor &q, int64_t length, F f) {
 // A cache that is never reordered: position t of row r lies in entry history[r][t].
 Tensor attend_to_history(const Tensor &query, const Tensor &keys, const Tensor &values, const Tensor &history,
                          double scale) {
+    require_possible(query, keys, values);
+    require_memory(history);
     const Tensor slots = numbers("history", history, 2);
     const int64_t length = slots.size(1);
     if (slots.size(0) != query.size(0) || length > keys.size(2))
@@ -124,6 +135,8 @@ Tensor attend_to_history(const Tensor &query, const Tensor &keys, const Tensor &
 // Memories that rows share: row r looks at the first lengths[e] positions of entry e = entries[r].
 Tensor attend_to_shared(const Tensor &query, const Tensor &keys, const Tensor &values, const Tensor &entries,
                         const Tensor &lengths, double scale) {
+    require_possible(query, keys, values);
+    require_memory(entries, lengths);
     const Tensor entries_ = numbers("entries", entries, 1), lengths_ = numbers("lengths", lengths, 1);
     if (entries_.size(0) != query.size(0) || lengths_.size(0) != keys.size(0))
         refuse("entries " + shape_of(entries) + " and lengths " + shape_of(lengths) + " do not fit to queries " +

@@ -33,7 +33,8 @@ inline std::string shape_of(const Tensor &x) {
     return shape + (x.dim() == 1 ? ",)" : ")");
 }
 
-// A storage can be freed while tensors still refer to it.
+// A storage can be freed while tensors still refer to it, and torch's own operations read it then. So this is the first
+// thing that an operator asks of each of its arguments.
 inline void require_memory(const Tensor &x) {
     int64_t bytes = 0;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(x.get(), &bytes));
@@ -41,19 +42,32 @@ inline void require_memory(const Tensor &x) {
         refuse("the memory of a tensor of shape " + shape_of(x) + " was freed while it was needed");
 }
 
-template <class Element>
-inline const Element *read(const Tensor &x) {
-    require_memory(x);
-    return static_cast<const Element *>(x.const_data_ptr());
+inline void require_memory(const std::optional<Tensor> &x) {
+    if (x) require_memory(*x);
+}
+
+template <class First, class... Others>
+inline void require_memory(const First &first, const Others &...others) {
+    require_memory(first);
+    (require_memory(others), ...);
 }
 
 template <class Element>
-inline Element *write(Tensor &x) {
-    require_memory(x);
-    return static_cast<Element *>(x.mutable_data_ptr());
-}
+inline const Element *read(const Tensor &x) { return static_cast<const Element *>(x.const_data_ptr()); }
+
+template <class Element>
+inline Element *write(Tensor &x) { return static_cast<Element *>(x.mutable_data_ptr()); }
 
 inline bool is(const Tensor &x, ScalarType type) { return x.scalar_type() == type; }
+
+inline void require_real(const Tensor &x) {
+    if (!is(x, ScalarType::Float) && !is(x, ScalarType::Double) && !is(x, ScalarType::Half) && !is(x, ScalarType::BFloat16))
+        refuse("a tensor of real floating-point numbers is needed");
+}
+
+inline void require_probability(const char *name, double p) {
+    if (!(p >= 0.0 && p <= 1.0)) refuse(std::string(name) + " must be between 0 and 1, not " + std::to_string(p));
+}
 
 inline Tensor with_contiguous_rows(const Tensor &x) {
     return x.dim() == 0 || x.stride(x.dim() - 1) == 1 ? x : torch::stable::contiguous(x);

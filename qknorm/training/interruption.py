@@ -1,4 +1,4 @@
-"""Ctrl-C, and the SIGTERM of torchrun and of job schedulers, at moments at which the state can be saved."""
+"""Ctrl-C, a closed terminal, and the SIGTERM of torchrun and of job schedulers: when the state can be saved."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from types import FrameType
 from typing import Self
 
 
+def _signals() -> list[signal.Signals]:
+    """Those that end a run; what the caller ignores, as nohup does SIGHUP, stays ignored."""
+    known = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    return [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
+
+
 class Interruption:
     """While entered, takes note of an interruption instead of raising KeyboardInterrupt in the middle of an update."""
 
@@ -18,8 +24,8 @@ class Interruption:
         self._raises = False
 
     def __enter__(self) -> Self:
-        signals = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-        self._handlers = {number: signal.signal(number, self._notice) for number in signals}
+        is_main = threading.current_thread() is threading.main_thread()
+        self._handlers = {number: signal.signal(number, self._notice) for number in _signals() if is_main}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -106,7 +106,7 @@ class Report:
         self.say(f"{status}\n  {shown}" + (f"\n  g: {_compact(scales)}" if scales else ""))
 
     def forget_after(self, step: int) -> None:
-        """Drop what a killed run wrote after its last checkpoint, a half-written line among them."""
+        """Drop what a killed run wrote about later validations, a half-written line among them: they come again."""
         if self._events is not None:
             self._events.close()
             self._events = summary_writer()(str(self.folder / "tensorboard"), purge_step=step + 1)

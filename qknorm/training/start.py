@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from rich.console import Console
 
 from qknorm.data import corpora
-from qknorm.training import language, translation
+from qknorm.training import language, processes, translation
 from qknorm.training.language_recipe import AnyRecipe, LanguageRecipe
+from qknorm.training.writer import only_writer
 
 
 def train(recipe: AnyRecipe, folder: Path, console: Console, resume: bool) -> None:
     """Train from the beginning, or go on where an interrupted run stands."""
-    if isinstance(recipe, LanguageRecipe):
-        language.train(recipe, folder, console, resume)
-    else:
-        translation.train(recipe, folder, console, resume)
+    with only_writer(folder) if processes.rank() == 0 else contextlib.nullcontext():
+        if isinstance(recipe, LanguageRecipe):
+            language.train(recipe, folder, console, resume)
+        else:
+            translation.train(recipe, folder, console, resume)
 
 
 def fetch_text(recipe: AnyRecipe) -> None:

@@ -161,6 +161,8 @@ class Trainer:
         """Go back to the newest whole checkpoint, if there is one."""
         newest = processes.from_first(self.checkpoints.newest)
         if newest is None:
+            if processes.rank() == 0:
+                self.report.forget_after(0)
             return False
         state = self.checkpoints.restore(newest, self.task.model, self.optimizer)
         self.progress = Progress(**state["progress"])
@@ -169,7 +171,7 @@ class Trainer:
         self.task.batches.load_state_dict(state["batches"])
         self.scaler.load_state_dict(state["scaler"])
         if processes.rank() == 0:
-            self.report.forget_after(self.progress.step)
+            self.report.forget_after(self.progress.validated)
             if self.progress.validated == self.progress.step:
                 self._mark(newest)  # it may have been killed just before
         return True

@@ -43,8 +43,6 @@ class Row:
     """Samples that are told not to make a gradient."""
     seed: int | None = None
     """The argument from which dropout is drawn."""
-    mutates: int | None = None
-    """The argument that is changed where it lies."""
     probabilities: tuple[int, ...] = ()
     indices: tuple[int, ...] = ()
     """The arguments that hold the numbers of something, from 0 up."""
@@ -264,6 +262,10 @@ _ATTENTION_ROWS = (
         wrong={
             "heads that do not divide": _ordinary(key=torch.randn(2, 3, 6, 8), value=torch.randn(2, 3, 6, 8)),
             "another batch": _ordinary(key=torch.randn(3, 2, 6, 8), value=torch.randn(3, 2, 6, 8)),
+            "a batch of one": _ordinary(key=torch.randn(1, 2, 6, 8), value=torch.randn(1, 2, 6, 8)),
+            "a query for every batch": _ordinary(query=torch.randn(1, 4, 5, 8)),
+            "values of another dimension": _ordinary(value=torch.randn(2, 2, 6, 7)),
+            "fewer heads of values": _ordinary(value=torch.randn(2, 1, 6, 8)),
             "another head dimension": _ordinary(key=torch.randn(2, 2, 6, 7)),
             "fewer values than keys": _ordinary(value=torch.randn(2, 2, 5, 8)),
             "three dimensions": _ordinary(query=torch.randn(4, 5, 8)),
@@ -285,7 +287,7 @@ _ATTENTION_ROWS = (
             "gradient of another shape": _ordinary_backward(d_out=torch.randn(2, 4, 5, 7)),
             "gradient of fewer queries": _ordinary_backward(d_out=torch.randn(2, 4, 4, 8)),
             "too few sums": _ordinary_backward(sums=torch.ones(2, 4, 4)),
-            "sums of another type": _ordinary_backward(sums=torch.ones(2, 4, 5, dtype=torch.bfloat16)),
+            "sums of another type": _ordinary_backward(sums=torch.ones(2, 4, 5, dtype=torch.int16)),
         },
     ),
 )
@@ -369,9 +371,15 @@ def _linear(rows: int, dim: int, classes: int, t: torch.dtype) -> Arguments:
     return _drawn(rows, dim, dtype=t), _drawn(classes, dim, dtype=t), _drawn(classes, dtype=t), _classes(rows, classes)
 
 
+def _impossible(logits: Tensor) -> Tensor:
+    """The last class cannot be."""
+    logits[:, -1] = -torch.inf
+    return logits
+
+
 _LOSS_ROWS = (
     Row(
-        "cross_entropy_",
+        "cross_entropy",
         {
             "label smoothing": lambda t: (_drawn(90, 200, dtype=t), _classes(90, 200), 0.1, 1 / 90),
             "no smoothing, sharp": lambda t: (_drawn(5, 33, dtype=t) * 30, _classes(5, 33), 0.0, 1.0),
@@ -379,19 +387,18 @@ _LOSS_ROWS = (
             "columns as rows": lambda t: (_drawn(33, 5, dtype=t).t(), _classes(5, 33), 0.1, 0.5),
             "rows that lie apart": lambda t: (_drawn(6, 33, dtype=t)[::2], _classes(6, 33)[::2], 0.1, 0.5),
             "classes that are all the same": lambda t: (_drawn(4, 9, dtype=t), torch.tensor(3).expand(4), 0.1, 0.5),
+            "logits that overlap": lambda t: (_drawn(1, 9, dtype=t).expand(4, 9), _classes(4, 9), 0.1, 0.5),
+            "an impossible class": lambda t: (_impossible(_drawn(3, 9, dtype=t)), _classes(3, 8), 0.0, 0.5),
             "one class": lambda t: (_drawn(1, 1, dtype=t), _classes(1, 1), 0.1, 1.0),
             "no rows": lambda t: (_drawn(0, 5, dtype=t), _classes(0, 5), 0.1, 1.0),
         },
-        mutates=0,
+        refuses=True,
         probabilities=(2,),
         indices=(1,),
         wrong={
             "too few classes wanted": lambda: (torch.randn(4, 5), torch.zeros(3, dtype=torch.int64), 0.1, 1.0),
             "three dimensions": lambda: (torch.randn(4, 5, 2), torch.zeros(4, dtype=torch.int64), 0.1, 1.0),
             "no classes": lambda: (torch.randn(4, 0), torch.zeros(4, dtype=torch.int64), 0.1, 1.0),
-            "logits that overlap": lambda: (
-                torch.randn(1, 5).expand(4, 5), torch.zeros(4, dtype=torch.int64), 0.1, 1.0,
-            ),
         },
     ),
     Row(
@@ -406,6 +413,7 @@ _LOSS_ROWS = (
             "one row": lambda t: (*_linear(1, 3, 1, t), 0.1, True),
         },
         differentiable=(0, 1, 2),
+        twice=lambda _: True,
         probabilities=(4,),
         indices=(3,),
         undifferentiated=frozenset({"without a gradient"}),

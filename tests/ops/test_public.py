@@ -10,12 +10,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jvp
 from torch.utils.data import DataLoader, Dataset
 
 import qknorm
+from qknorm.ops.cross_entropy import linear_cross_entropy
 from qknorm.ops.dropout import add_dropped, dropout, relu_dropout
 
 
@@ -100,6 +102,13 @@ def test_compiled_dropout_drops_its_share_anew_every_time(name: str) -> None:
     spread = (0.3 * 0.7 / first.numel()) ** 0.5
     assert abs(float(first.float().mean()) - 0.3) < 5 * spread
     assert abs(float((first & second).float().mean()) - 0.09) < 5 * spread
+
+
+def test_a_class_that_cannot_be_leaves_the_loss_finite() -> None:
+    states, weight, wanted = torch.randn(4, 3), torch.randn(5, 3), torch.tensor([0, 1, 2, 3])
+    bias = torch.tensor([0.0, 0.0, 0.0, 0.0, -torch.inf])
+    expected = F.cross_entropy(F.linear(states, weight, bias), wanted)
+    torch.testing.assert_close(linear_cross_entropy(states, weight, bias, wanted, 0.0), expected)
 
 
 _THREADS = """

@@ -357,6 +357,48 @@ def test_a_colleague_may_read_the_weights(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in checkpoint.iterdir()} == {0o640}
 
 
+def metrics_of(folder: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_kill_before_the_first_checkpoint_leaves_no_line_behind(tmp_path: Path) -> None:
+    loop = trainer(tmp_path)
+    loop.checkpoints.save = killed  # type: ignore[assignment, method-assign]
+    with pytest.raises(SystemExit):
+        loop.train()
+    assert metrics_of(tmp_path) == [4]
+    loop = trainer(tmp_path)
+    assert not loop.resume()
+    loop.train()
+    assert metrics_of(tmp_path) == [4, 8, 12]
+
+
+def test_a_kill_in_the_validation_after_an_interruption_leaves_no_line_behind(tmp_path: Path) -> None:
+    loop = trainer(tmp_path)
+    loop.task.validate = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        loop.train()
+    loop = trainer(tmp_path)
+    assert loop.resume()
+    assert loop.progress.step == 4
+    loop.checkpoints.save = killed  # type: ignore[assignment, method-assign]
+    with pytest.raises(SystemExit):
+        loop.train()
+    assert metrics_of(tmp_path) == [4]
+    loop = trainer(tmp_path)
+    assert loop.resume()
+    loop.train()
+    assert metrics_of(tmp_path) == [4, 8, 12]
+
+
+def killed(*_: object) -> Path:
+    raise SystemExit
+
+
+def interrupted() -> dict[str, float]:
+    raise KeyboardInterrupt
+
+
 def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / ".saving-xyz").mkdir(parents=True)
     (tmp_path / "checkpoints" / ".saving-xyz" / "model.safetensors").write_bytes(b"half")
