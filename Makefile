@@ -6,7 +6,7 @@ JOEYNMT := .venv-joeynmt
 INSTALL := python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 PIP := $(BIN)/$(INSTALL)
 
-.PHONY: quickstart test test-fast lint format bench bench-attention bench-translation bench-language bench-quality trials clean
+.PHONY: quickstart test test-fast lint format bench bench-attention bench-translation bench-language bench-step bench-quality trials clean
 
 quickstart: $(VENV)/toolkit.stamp  ## train two small translators and compare them
 	$(BIN)/qknorm quickstart
@@ -27,7 +27,7 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: bench-attention bench-translation bench-language  ## speed and memory against the alternatives, in interleaved runs
+bench: bench-attention bench-translation bench-language bench-step  ## speed and memory against the alternatives, in interleaved runs
 
 bench-attention: $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.attention
@@ -37,6 +37,9 @@ bench-translation: $(VENV)/bench.stamp  ## with REFERENCE=FOLDER also against a 
 
 bench-language: $(VENV)/bench.stamp  ## with NANOGPT=FOLDER also against a checkout of nanoGPT
 	$(BIN)/python -m benchmarks.language $(if $(NANOGPT),--nanogpt $(NANOGPT))
+
+bench-step: $(VENV)/toolkit.stamp  ## a training step; with OLD=FOLDER in turns with a checkout of another commit; [THREADS=2]
+	$(BIN)/python -m benchmarks.step $(if $(OLD),--old $(OLD)) $(if $(THREADS),--threads $(THREADS))
 
 bench-quality: $(VENV)/toolkit.stamp $(JOEYNMT)/joeynmt.stamp  ## DATA=FOLDER [PAIR=gl-en] [MINUTES=60] [THREADS=1] [REFERENCE=FOLDER]
 	$(if $(DATA),,$(error say which text: make bench-quality DATA=FOLDER, with train, dev and test in two languages))

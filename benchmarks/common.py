@@ -15,7 +15,12 @@ DEFAULT_OUT = Path("benchmarks/results")
 
 
 def machine() -> dict[str, Any]:
-    return {"torch": torch.__version__, "threads": torch.get_num_threads(), "processor": platform.machine()}
+    return {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processor": platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
 
 
 def agg_pyplot() -> Any:
