@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
@@ -31,6 +30,7 @@ from qknorm import LanguageModel, parameter_groups
 from qknorm.data.characters import Characters
 from qknorm.experiments import sweep as sweeps
 from qknorm.models.gpt import GPT, GPTConfig
+from qknorm.screen import Screen
 
 P_VALUES = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
 # layers, heads, dim, context, batch: nanoGPT's CPU preset, and the small sweep
@@ -141,7 +141,7 @@ def generation(rounds: int) -> dict[str, float]:
     }
 
 
-def sweep_throughput(console: Console) -> dict[str, float]:
+def sweep_throughput(console: Screen) -> dict[str, float]:
     """Runs per hour of a few small runs, in parallel and one after the other, each after a warm-up of one update."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="folder for the JSON")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    console = Console()
+    console = Screen()
     result: dict[str, Any] = {
         "machine": machine(),
         "command": "make bench-language",
@@ -180,7 +180,7 @@ def main() -> None:
             name: steps(size, arguments.nanogpt, 15.0 if arguments.quick else 90.0) for name, size in SIZES.items()
         },
         "generation": generation(3 if arguments.quick else 10),
-        "sweep, runs per hour": sweep_throughput(Console(quiet=True)),
+        "sweep, runs per hour": sweep_throughput(Screen(quiet=True)),
     }
     table = Table("step, relative to no normalisation", *SIZES, box=None)
     for name in result["steps"]["preset"]["ratio"]:

@@ -41,13 +41,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from benchmarks.common import DEFAULT_OUT, agg_pyplot, finish, machine
 from benchmarks.quality_systems import SPLITS, UPDATES_PER_LOOK, Contest, Outcome, joeynmt, ours, stop_all, write_copy
 from qknorm.data.importers import read_aligned
 from qknorm.data.subwords import looks_tokenized
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 
 OURS, JOEYNMT, REFERENCE = "qknorm", "JoeyNMT 2.3", "reference"
 COLOURS = {OURS: "#0072b2", JOEYNMT: "#d55e00", REFERENCE: "#777777"}
@@ -95,7 +94,7 @@ def prepare(data: Path, pair: str | None, threads: int, folder: Path) -> Contest
     return contest
 
 
-def kept_or_made(work: Callable[[Path], Outcome], folder: Path, console: Console) -> Outcome:
+def kept_or_made(work: Callable[[Path], Outcome], folder: Path, console: Screen) -> Outcome:
     """The outcome that an earlier call has left, or a new one. What was begun and not ended is begun again."""
     path = folder / "outcome.json"
     if path.exists():
@@ -111,7 +110,7 @@ def kept_or_made(work: Callable[[Path], Outcome], folder: Path, console: Console
     return outcome
 
 
-def measure(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace, console: Screen) -> dict[str, Any]:
     name = arguments.data.resolve().name
     folder = arguments.out / "quality" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -377,7 +376,7 @@ def main() -> None:
         "--out", type=Path, default=DEFAULT_OUT, help="folder for the JSON, the PNG, the table and runs"
     )
     arguments = parser.parse_args()
-    console = Console()
+    console = Screen()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         result = measure(arguments, console)

@@ -19,11 +19,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from benchmarks.common import DEFAULT_OUT, finish, machine
+from qknorm.screen import Screen
 
 SHAPE: dict[str, Any] = {"dim": 256, "feed_forward": 1024, "layers": [3, 3], "pieces": 3200}
 POSITIONS = (1024, 2048, 4096)
@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()
-    console, missed, rows = Console(), [], []
+    console, missed, rows = Screen(), [], []
     roots = {"now": Path(__file__).parents[1]} | ({"old": arguments.old.resolve()} if arguments.old else {})
     for half in (False, True):
         for positions in POSITIONS:
@@ -105,7 +105,7 @@ def measure(roots: dict[str, Path], threads: int, positions: int, half: bool, ro
     return row
 
 
-def show(rows: list[dict[str, Any]], console: Console) -> None:
+def show(rows: list[dict[str, Any]], console: Screen) -> None:
     table = Table("positions", "precision", "ms", "share of the peak", "against the old checkout", box=None)
     for row in rows:
         old = f"{row['against_old']:.3f}" if "against_old" in row else ""

@@ -46,7 +46,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
@@ -59,6 +58,7 @@ from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
 from qknorm.memory import keep_freed_memory
+from qknorm.screen import Screen
 from qknorm.training.recipe import make_recipe
 from qknorm.training.translation import train
 
@@ -98,7 +98,7 @@ Turn = Callable[[], tuple[int, float]]
 class Peers:
     """Which of the systems to compare with are there; says so once for each that is not."""
 
-    def __init__(self, reference: Path | None, console: Console) -> None:
+    def __init__(self, reference: Path | None, console: Screen) -> None:
         self.reference: Any = None
         self.checkout = reference
         if reference is None:
@@ -153,7 +153,7 @@ class Trained:
         return [encoded[start : start + BATCH] for start in range(0, len(encoded), BATCH)]
 
 
-def trained_runs(given: Iterable[Path], corpus: str, out: Path, console: Console) -> tuple[Trained, Trained]:
+def trained_runs(given: Iterable[Path], corpus: str, out: Path, console: Screen) -> tuple[Trained, Trained]:
     """One run with QKNorm and one with dot products: those that are given, else trained here once and kept."""
     found = {run.is_plain: run for run in map(Trained.load, given)}
     for is_plain, name in ((False, "qknorm"), (True, "plain")):
@@ -250,7 +250,7 @@ def standard_transformers(plain: Trained, peers: Peers) -> dict[str, Worker]:
     return workers
 
 
-def measure_decoding(run: Trained, sentences: int, rounds: int, peers: Peers, console: Console) -> dict[str, Any]:
+def measure_decoding(run: Trained, sentences: int, rounds: int, peers: Peers, console: Screen) -> dict[str, Any]:
     """Our search and that of other systems with the same weights, over the same batches."""
     batches, lines = run.batches(sentences), run.lines[:sentences]
     ours = OURS_DOT if run.is_plain else OURS
@@ -393,7 +393,7 @@ def summary(rates: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def print_part(title: str, part: dict[str, Any], console: Console) -> None:
+def print_part(title: str, part: dict[str, Any], console: Screen) -> None:
     table = Table(title=title, title_justify="left")
     peers = [name for name in (REFERENCE, HUGGING_FACE, CTRANSLATE2) if name in part["rate"]]
     for heading in ("", part["unit"], *(f"× {name}" for name in peers)):
@@ -408,7 +408,7 @@ def print_part(title: str, part: dict[str, Any], console: Console) -> None:
         console.print(f"{CTRANSLATE2} does in {part['equal in greedy search']:.1%} without a beam", highlight=False)
 
 
-def print_growth(growth: dict[str, Any], console: Console) -> None:
+def print_growth(growth: dict[str, Any], console: Screen) -> None:
     table = Table(title="Cost of a piece by output length", title_justify="left")
     table.add_column("pieces", justify="right")
     table.add_column("milliseconds per piece", justify="right")
@@ -469,7 +469,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def measure(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace, console: Screen) -> dict[str, Any]:
     result: dict[str, Any] = {"machine": machine(), "command": "make bench"}
     peers = Peers(arguments.reference, console)
     rounds, decoding_rounds = arguments.rounds, min(arguments.rounds, ROUNDS_OF_DECODING)
@@ -504,7 +504,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     keep_freed_memory()  # as the command does; it serves all systems
-    console = Console()
+    console = Screen()
     try:
         result = measure(arguments, console)
     except InputError as error:

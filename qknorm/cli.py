@@ -13,7 +13,8 @@ from typing import Annotated
 
 try:
     import typer
-    from rich.console import Console
+
+    from qknorm.screen import Screen, escaped
 except ImportError:
     print("qknorm: the command needs the toolkit; install it with: pip install 'qknorm[toolkit]'", file=sys.stderr)
     sys.exit(2)
@@ -30,21 +31,20 @@ from qknorm.memory import keep_freed_memory
 app = typer.Typer(
     help="Attention with normalised queries and keys, and what it makes possible with little data.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 app.add_typer(data_app, name="data")
-app.command()(translation.train)
-app.command()(translate)
-app.command()(translation.score)
-app.command()(translation.compare)
-app.command()(language.generate)
-app.command()(language.sweep)
-app.command()(reproduce)
-app.command()(report)
+app.command(short_help="Train a translator or a language model, and score it.")(translation.train)
+app.command(short_help="Translate lines of text.")(translate)
+app.command(short_help="Score translations: BLEU, chrF, TER.")(translation.score)
+app.command(short_help="Tell whether systems differ by more than chance.")(translation.compare)
+app.command(short_help="Let a language model continue a prompt.")(language.generate)
+app.command(short_help="Train a grid of models and compare them.")(language.sweep)
+app.command(short_help="Train what a table of the papers needs, and print it.")(reproduce)
+app.command(short_help="Write one HTML page about a folder of runs.")(report)
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
@@ -65,14 +65,14 @@ def _options(
     """Options that stand before a command; --debug may stand anywhere and is taken out by `main`."""
 
 
-@app.command()
+@app.command(short_help="Train two translators side by side, in ten minutes.")
 def quickstart(
     out: Annotated[Path, typer.Option(help="Folder for the two models and the report.")] = Path("quickstart"),
 ) -> None:
     """Train two translators side by side, with and without query-key normalisation, in at most ten minutes."""
     from qknorm.experiments import quickstart
 
-    quickstart.run(out, Console())
+    quickstart.run(out, Screen())
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def main() -> None:
     except (InputError, OSError, _UsageError) as error:
         if debug:
             raise
-        print(f"qknorm: {_sentence(error)}", file=sys.stderr)
+        print(f"qknorm: {escaped(_sentence(error))}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from benchmarks.translators import Pieces, Sentences, Size
 from qknorm.attention.scale import henry_scale
@@ -18,6 +17,7 @@ from qknorm.data.prepared import Prepared, PreparedPair
 from qknorm.data.subwords import Subwords
 from qknorm.decoding.beam import BeamSettings, beam_search
 from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
+from qknorm.screen import Screen
 from qknorm.training.recipe import make_recipe
 from qknorm.training.schedules import Schedule
 from qknorm.training.trainer import Limits, Trainer
@@ -41,10 +41,10 @@ class OurLearner:
             [], [], FixedPairs(Encoded.from_lists(sentences.sources), Encoded.from_lists(sentences.targets)), {}, Path()
         )
         unused = Subwords.learn(["a"], 1, "words")  # the sentences are pieces already
-        task = TranslationTask(recipe, model, Prepared(unused, [pair], Path()), [], Console(quiet=True))
+        task = TranslationTask(recipe, model, Prepared(unused, [pair], Path()), [], Screen(quiet=True))
         limits = Limits(10**9, 1, None, 0.0, None, 1, 1.0)
         schedule = Schedule("constant", 3e-4)
-        self._trainer = Trainer(task, schedule, limits, Path(tempfile.gettempdir()), Console(quiet=True))
+        self._trainer = Trainer(task, schedule, limits, Path(tempfile.gettempdir()), Screen(quiet=True))
         self._batches = iter(task.batches)
 
     def update(self) -> int:

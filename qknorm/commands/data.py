@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 
 Item = TypeVar("Item")
 
@@ -28,7 +28,7 @@ def list_corpora() -> None:
     for info in corpora.known():
         languages = " → ".join(info.languages) if info.languages else "–"
         table.add_row(info.name, languages, f"{info.size:,}", info.description)
-    console = Console()
+    console = Screen()
     console.print(table)
     console.print("\nGet one with: qknorm data get NAME. A smaller training set: NAME:20k.")
 
@@ -44,11 +44,11 @@ def get(
     from qknorm.data import corpora
 
     corpus = corpora.get(name, from_folder=from_folder)
-    console = Console(highlight=False)
+    console = Screen()
     counts = ", ".join(f"{split} {count:,}" for split, count in corpus.counts.items())
     console.print(f"{corpus.info.name}: {counts}")
     console.print(f"Licence: {corpus.info.licence}\nCite: {corpus.info.citation}")
-    console.print(f"Folder: {corpus.path}", soft_wrap=True, markup=False)
+    console.print(f"Folder: {corpus.path}")
 
 
 @app.command()
@@ -102,14 +102,14 @@ def check(
             target_file.write(pair.target.encode() + b"\n")
     draw_lengths(report, (names[0], names[1]), out / "lengths.png")
 
-    console = Console(highlight=False)
+    console = Screen()
     table = Table("", "pairs", box=None)
     table.add_row("read", f"{report.read:,}")
     for reason, count in report.dropped.most_common():
         table.add_row(f"dropped: {reason}", f"{count:,}")
     table.add_row("kept", f"{report.kept:,}")
     console.print(table)
-    console.print(f"{out}: {names[0]}, {names[1]}, dropped.tsv, lengths.png", soft_wrap=True, markup=False)
+    console.print(f"{out}: {names[0]}, {names[1]}, dropped.tsv, lengths.png")
 
 
 @app.command("import")
@@ -146,7 +146,7 @@ def _with_progress(items: Iterator[Item], file: Path) -> Iterator[Item]:
     """The items, with a bar if there is a terminal; the number of lines of `file` is the number of items."""
     from qknorm.data.textfiles import open_bytes
 
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     if not console.is_terminal:
         yield from items
         return

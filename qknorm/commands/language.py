@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
+
+from qknorm.screen import Screen
 
 Backend = Literal["local", "dask", "ray"]
 
@@ -45,7 +46,7 @@ def sweep(
     from qknorm.experiments.sweep_report import summarise
     from qknorm.experiments.sweep_results import load_results
 
-    console = Console(stderr=as_json)
+    console = Screen(stderr=as_json)
     planned = sweeps.plan(recipe, size, settings or [])
     folder = runs / planned.name
     failures = sweeps.run(planned, folder, console, backend, jobs, address)
@@ -55,8 +56,8 @@ def sweep(
     if as_json:
         print((folder / "results.json").read_text(encoding="utf-8"))
     elif summary:
-        console.print(f"{summary}\n", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{summary}\n")
     for name, reason in failures.items():
-        console.print(f"failed: {name}: {reason} (more in {folder / name / 'log.txt'})", highlight=False, markup=False)
-    console.print(f"{len(results) - len(failures)} of {len(results)} runs in {folder}", highlight=False, markup=False)
+        console.print(f"failed: {name}: {reason} (more in {folder / name / 'log.txt'})")
+    console.print(f"{len(results) - len(failures)} of {len(results)} runs in {folder}")
     raise typer.Exit(1 if failures else 0)

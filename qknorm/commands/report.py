@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from qknorm.screen import Screen
 
 
 def report(
@@ -18,4 +19,4 @@ def report(
 
     write_report(folder, output)
     size = output.stat().st_size / 1e6
-    Console().print(f"{output} ({size:.1f} MB): open it in a browser.", highlight=False, markup=False, soft_wrap=True)
+    Screen().print(f"{output} ({size:.1f} MB): open it in a browser.")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 
 if TYPE_CHECKING:
     from qknorm.experiments.cells import Cell
@@ -82,11 +82,11 @@ def _tables(experiment: str, options: _Options) -> None:
 
     plan = reproduce.plan(experiment, options.size, options.corpus, options.seeds)
     folder = options.runs / f"reproduce-{options.size}"
-    console = Console(stderr=options.as_json, width=None if sys.stdout.isatty() else _WIDTH)
+    console = Screen(stderr=options.as_json, width=None if sys.stdout.isatty() else _WIDTH)
     if options.dry_run:
         _list(plan.runs, folder, options)
         return
-    console.print(f"{plan.experiment.title}\n{SHRUNK[options.size]}\n", highlight=False, soft_wrap=True)
+    console.print(f"{plan.experiment.title}\n{SHRUNK[options.size]}\n")
     failures = run_missing(experiment, plan.runs, folder, console, jobs=options.jobs)
     found = reproduce.table(plan, folder)
     written = reproduce.write(plan, found, folder)
@@ -94,9 +94,9 @@ def _tables(experiment: str, options: _Options) -> None:
         print(written.with_suffix(".json").read_text(encoding="utf-8"))
     else:
         _print_by_corpus(found.columns, found.lines, console)
-    console.print(f"Written: {written}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Written: {written}")
     for name, reason in failures.items():
-        console.print(f"failed: {name}: {reason} (more in {folder / name / 'log.txt'})", highlight=False, markup=False)
+        console.print(f"failed: {name}: {reason} (more in {folder / name / 'log.txt'})")
     raise typer.Exit(1 if failures else 0)
 
 
@@ -134,7 +134,7 @@ def _list(cells: Sequence[Cell], folder: Path, options: _Options) -> None:
             json.dumps({"runs": listed, "done": len(cells) - len(missing), "estimated_seconds": round(total)}, indent=1)
         )
         return
-    console = Console()
+    console = Screen()
     _print(["run", "estimate"], [[name, _duration(value)] for name, value in seconds.items()], console)
     done = f", {len(cells) - len(missing)} more are done" if len(missing) < len(cells) else ""
     console.print(f"{len(missing)} runs{done}. On this machine about {_duration(total)} in all, by a rough guess.")
@@ -146,14 +146,14 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:,.1f} h"
 
 
-def _print_by_corpus(columns: list[str], lines: list[list[str]], console: Console) -> None:
+def _print_by_corpus(columns: list[str], lines: list[list[str]], console: Screen) -> None:
     """One table for each corpus, which stands in the first column."""
     for corpus, own in itertools.groupby(lines, key=lambda line: line[0]):
-        console.print(f"\n{corpus}", highlight=False, markup=False)
+        console.print(f"\n{corpus}")
         _print(columns[1:], [line[1:] for line in own], console)
 
 
-def _print(columns: list[str], lines: list[list[str]], console: Console) -> None:
+def _print(columns: list[str], lines: list[list[str]], console: Screen) -> None:
     table = Table(*columns, box=None)
     for line in lines:
         table.add_row(*line)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 
 if TYPE_CHECKING:
     from qknorm.decoding.translator import Explanation, Translation, Translator
@@ -122,7 +122,7 @@ def _watched(file: Path | None, output: Path | None) -> Progress:
     """A bar on standard error for somebody who waits for a file; nothing where it would stand between translations."""
     waiting = file is not None and sys.stderr.isatty() and (output is not None or not sys.stdout.isatty())
     columns = (BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not waiting)
+    return Progress(*columns, console=Screen(stderr=True), disable=not waiting)
 
 
 def _as_json(

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 
 Method = Literal["bootstrap", "randomization"]
 
@@ -57,7 +57,7 @@ def _train(
     from qknorm.training.run import Run
     from qknorm.training.start import train as train_any
 
-    console = Console(quiet=processes.rank() > 0)
+    console = Screen(quiet=processes.rank() > 0)
     if minutes is not None and not minutes > 0:
         raise InputError(f"--minutes must be more than 0, not {minutes:g}")
     if minutes is not None:
@@ -113,11 +113,11 @@ def score(
     table = Table("score", "", box=None)
     for name, value in found.items():
         table.add_row(name, f"{value:.2f}" if isinstance(value, float) else str(value))
-    console = Console()
+    console = Screen()
     console.print(table)
     for example in examples:
         shown = "\n  {source}\n  → {hypothesis}\n  = {reference}".format(**example)
-        console.print(f"line {example['line']}, chrF {example['chrf']:.1f}{shown}", highlight=False, markup=False)
+        console.print(f"line {example['line']}, chrF {example['chrf']:.1f}{shown}")
 
 
 def compare(
@@ -150,4 +150,4 @@ def compare(
             interval = f"{row.difference_low:+.2f} – {row.difference_high:+.2f}"
             against = (f"{row.difference:+.2f}", interval, f"{row.p_value:.4f}")
         table.add_row(row.name, bleu, f"{row.low:.2f} – {row.high:.2f}", str(row.seeds), *against)
-    Console().print(table)
+    Screen().print(table)

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
@@ -20,12 +19,13 @@ from qknorm.counting import alignments
 from qknorm.counting.vectors import fill_in_parts, starting_vectors
 from qknorm.data.prepared import Prepared
 from qknorm.data.textfiles import replacing
+from qknorm.screen import Screen
 
 _FORMAT = 1  # of the file and of how it is counted; another number makes all tables anew
 _PARTS = ("data", "indices", "indptr")  # of a CSR matrix
 
 
-def counted(prepared: Prepared, dim: int, seed: int, console: Console) -> NDArray[np.float32]:
+def counted(prepared: Prepared, dim: int, seed: int, console: Screen) -> NDArray[np.float32]:
     """(pieces, dim): the vectors that the pieces of a prepared corpus start from."""
     table = translations(prepared, console)
     pairs = [pair.encoded for pair in prepared.pairs]
@@ -34,7 +34,7 @@ def counted(prepared: Prepared, dim: int, seed: int, console: Console) -> NDArra
     return vectors
 
 
-def translations(prepared: Prepared, console: Console) -> sparse.csr_matrix:
+def translations(prepared: Prepared, console: Screen) -> sparse.csr_matrix:
     """Which pieces translate which, as `count_translations` has it: found beside the corpus, or counted and kept."""
     path = prepared.folder / "translations.safetensors"
     with FileLock(path.with_suffix(".lock")):  # several processes of one training run come here together
@@ -45,14 +45,14 @@ def translations(prepared: Prepared, console: Console) -> sparse.csr_matrix:
     return table
 
 
-def _count(prepared: Prepared, console: Console) -> sparse.csr_matrix:
+def _count(prepared: Prepared, console: Screen) -> sparse.csr_matrix:
     with _bar(console) as progress:
         pairs = [pair.encoded for pair in prepared.pairs]
         return alignments.count_translations(pairs, len(prepared.subwords), progress)
 
 
 @contextlib.contextmanager
-def _bar(console: Console) -> Iterator[alignments.Progress]:
+def _bar(console: Screen) -> Iterator[alignments.Progress]:
     """A bar where a person watches; nothing elsewhere."""
     columns = (TextColumn("counting word pairs"), BarColumn(), TimeRemainingColumn())
     hidden = not console.is_terminal or console.quiet

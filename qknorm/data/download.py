@@ -26,12 +26,12 @@ import requests
 import urllib3
 from filelock import FileLock
 from pypi_simple import PYPI_SIMPLE_ENDPOINT, NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
-from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 
 _ATTEMPTS = 4
 _FIRST_PAUSE = 1.0  # seconds before the second attempt; each later pause is twice as long
@@ -134,7 +134,7 @@ def _check_answer(url: str, response: requests.Response) -> None:
 @contextlib.contextmanager
 def _progress(name: str, done: int, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar with speed and time left on a terminal, one plain line elsewhere."""
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     if not console.is_terminal:
         print(f"downloading {name}" + (f" ({decimal(total)})" if total is not None else ""), file=sys.stderr)
         yield lambda _: None

@@ -23,11 +23,11 @@ from typing import Any, Literal, Self
 import torch
 from filelock import FileLock
 from joblib import Parallel, delayed, parallel_config
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 from qknorm.training.language_recipe import AnyRecipe, LanguageRecipe, load_any_recipe
 from qknorm.training.recipe import Recipe, settled
 from qknorm.training.report import Status, forget_status, read_status
@@ -52,7 +52,7 @@ def run_missing(
     title: str,
     cells: Sequence[Cell],
     folder: Path,
-    console: Console,
+    console: Screen,
     backend: Backend = "local",
     jobs: int | None = None,
     address: str | None = None,
@@ -95,7 +95,7 @@ def run_cell(cell: Cell, folder: Path, threads: int, parent: int) -> tuple[str, 
         warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=log)
         if not is_done(folder):
             try:
-                train(cell.recipe, folder, Console(file=log, width=120), (folder / "recipe.yaml").exists())
+                train(cell.recipe, folder, Screen(file=log, width=120), (folder / "recipe.yaml").exists())
             except Exception as error:
                 traceback.print_exc(file=log)
                 return cell.name, f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -184,7 +184,7 @@ def _agrees(begun: AnyRecipe, given: AnyRecipe) -> bool:
 class _Display:
     """One bar for all runs and one for each that is under way; lines now and then where nobody sees bars."""
 
-    def __init__(self, title: str, total: int, missing: Sequence[Cell], folder: Path, console: Console) -> None:
+    def __init__(self, title: str, total: int, missing: Sequence[Cell], folder: Path, console: Screen) -> None:
         self._folder, self._console = folder, console
         self._left = {cell.name for cell in missing}
         self._progress = Progress(
@@ -210,13 +210,13 @@ class _Display:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        for bar in self._bars.values():
-            self._progress.remove_task(bar)
+        if self._console.is_terminal:
+            self._draw({})  # as it stands at the end
         self._progress.stop()
 
     def finished(self, name: str, outcome: str) -> None:
         self._left.discard(name)
-        self._console.print(f"{name}: {outcome}", highlight=False, soft_wrap=True, markup=False)
+        self._console.print(f"{name}: {outcome}")
 
     def _look(self) -> None:
         """Read what the runs under way say of themselves, in a thread."""
@@ -227,7 +227,7 @@ class _Display:
             elif time.monotonic() - self._last_lines >= _SECONDS_BETWEEN_LINES:
                 self._last_lines = time.monotonic()
                 for name, status in under_way.items():
-                    self._console.print(f"{name}: {status}", highlight=False, soft_wrap=True, markup=False)
+                    self._console.print(f"{name}: {status}")
 
     def _draw(self, under_way: Mapping[str, Status]) -> None:
         done = self._total - len(self._left)

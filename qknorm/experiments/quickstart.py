@@ -11,7 +11,6 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.table import Table
 
 from qknorm.data import corpora
@@ -24,6 +23,7 @@ from qknorm.experiments.cells import Cell, run_missing
 from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.henry import BASELINE, FULL
 from qknorm.experiments.report import write_report
+from qknorm.screen import Screen
 from qknorm.training.recipe import Recipe, checked, merged
 
 CORPUS, WITHOUT_NETWORK = "tatoeba-en-es:20k", "phrasebook-en-gl:20k"
@@ -34,13 +34,13 @@ EXAMPLES = 5
 _SYSTEMS = (BASELINE, FULL)
 
 
-def run(folder: Path, console: Console) -> None:
+def run(folder: Path, console: Screen) -> None:
     """Get a corpus, train both models, compare them, show what they say; a second call finds them trained."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; --out needs a folder")
     corpus = _corpus(console)
     cells = [Cell(system.name, {}, recipe(corpus, system.name)) for system in _SYSTEMS]
-    console.print("Two translators learn side by side; this takes up to ten minutes on two cores.\n", soft_wrap=True)
+    console.print("Two translators learn side by side; this takes up to ten minutes on two cores.\n")
     failures = run_missing("quickstart", cells, folder, console)
     if failures:
         name, reason = next(iter(failures.items()))
@@ -58,8 +58,6 @@ def run(folder: Path, console: Console) -> None:
         f'  echo "Where is the station?" | {command} translate {folder / FULL.name}\n'
         f"  {command} train --src mine.en --tgt mine.es     your own two files\n"
         f"  {command} reproduce henry-table6 --size smoke   what each part of the model contributes",
-        highlight=False,
-        soft_wrap=True,
     )
 
 
@@ -70,19 +68,19 @@ def recipe(corpus: corpora.CorpusFolder, system: str) -> Recipe:
     return checked(Recipe, merged(content, SETTINGS, changes), "quickstart")
 
 
-def _corpus(console: Console) -> corpora.CorpusFolder:
+def _corpus(console: Screen) -> corpora.CorpusFolder:
     try:
         corpus = corpora.get(CORPUS)
     except InputError as error:
-        console.print(f"{error}\nWithout it, the embedded phrasebook will do.", soft_wrap=True, markup=False)
+        console.print(f"{error}\nWithout it, the embedded phrasebook will do.")
         corpus = corpora.get(WITHOUT_NETWORK)
     source, target = corpus.info.languages or ("", "")
     pairs = f"{corpus.counts['train']:,} sentence pairs, {source} → {target}"
-    console.print(f"{corpus.info.name}: {pairs}. Licence: {corpus.info.licence}", highlight=False, soft_wrap=True)
+    console.print(f"{corpus.info.name}: {pairs}. Licence: {corpus.info.licence}")
     return corpus
 
 
-def _show_scores(folder: Path, console: Console) -> None:
+def _show_scores(folder: Path, console: Screen) -> None:
     given = read_systems([f"{system.label}={folder / system.name}" for system in _SYSTEMS], None, tokenized=False)
     baseline, ours = compare(given.runs, given.references, tokenized=False)
     table = Table("", "test BLEU", "95 %", box=None)
@@ -95,12 +93,10 @@ def _show_scores(folder: Path, console: Console) -> None:
     console.print(
         f"Difference {ours.difference:+.1f} BLEU, p = {ours.p_value:.3f} (paired bootstrap over "
         f"{len(given.references):,} sentences): {verdict}, for these two trained models.\n",
-        highlight=False,
-        soft_wrap=True,
     )
 
 
-def _show_examples(folder: Path, console: Console) -> list[str]:
+def _show_examples(folder: Path, console: Screen) -> list[str]:
     """Test sentences of moderate length, evenly spread; returns their sources."""
     lines = {name: list(read_lines(folder / FULL.name / "test" / f"{name}.txt")) for name in ("source", "references")}
     said = {system.label: list(read_lines(folder / system.name / "test" / "hypotheses.txt")) for system in _SYSTEMS}
@@ -109,10 +105,10 @@ def _show_examples(folder: Path, console: Console) -> list[str]:
     width = max(map(len, (*said, "reference")))
     console.print("Sentences that neither has seen:")
     for row in rows:
-        console.print(f"\n  {lines['source'][row]}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"\n  {lines['source'][row]}")
         told = {**{label: own[row] for label, own in said.items()}, "reference": lines["references"][row]}
         for label, text in told.items():
-            console.print(f"  {label:>{width}}  {text}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"  {label:>{width}}  {text}")
     return [lines["source"][row] for row in rows]
 
 

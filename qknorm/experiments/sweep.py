@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Backend, Cell, run_missing
+from qknorm.screen import Screen
 from qknorm.training.language_recipe import SWEEP_KEYS, AnyRecipe, kind_of
 from qknorm.training.recipe import checked, read_recipe, with_overrides
 
@@ -139,7 +139,7 @@ def _shown(key: str, value: Any) -> str:
 def run(
     sweep: Sweep,
     folder: Path,
-    console: Console,
+    console: Screen,
     backend: Backend = "local",
     jobs: int | None = None,
     address: str | None = None,

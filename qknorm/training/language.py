@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from qknorm.attention.module import parameter_groups
@@ -24,6 +23,7 @@ from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_diagnostics import diagnose
 from qknorm.models.gpt import GPT, GPTConfig
+from qknorm.screen import Screen
 from qknorm.training import processes
 from qknorm.training.language_recipe import GPTRecipe, LanguageRecipe, TextRecipe, load_any_recipe
 from qknorm.training.recipe import refuse_changes, save_recipe
@@ -71,7 +71,7 @@ class LanguageTask:
         return self.model.positions.weight.device
 
 
-def train(recipe: LanguageRecipe, folder: Path, console: Console, resume: bool) -> Progress:
+def train(recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -> Progress:
     """Train from the beginning, or go on where an interrupted run stands."""
     if resume:
         refuse_changes(recipe_of(folder), recipe, folder)
@@ -93,7 +93,6 @@ def train(recipe: LanguageRecipe, folder: Path, console: Console, resume: bool) 
     parameters = sum(parameter.numel() for parameter in model.parameters())
     console.print(
         f"{len(text.numbers):,} characters, {len(text.characters)} different ones; {parameters:,} parameters",
-        highlight=False,
     )
     trainer = Trainer(task, _schedule(recipe), _limits(recipe), folder, console, _optimizer(recipe, model))
     if resume and trainer.resume():
@@ -102,7 +101,7 @@ def train(recipe: LanguageRecipe, folder: Path, console: Console, resume: bool) 
         return trainer.train()
     except KeyboardInterrupt:
         command = processes.command_to_resume(folder, processes.count())
-        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}", soft_wrap=True)
+        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}")
         raise
 
 

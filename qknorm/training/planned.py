@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from torch import Tensor, nn
 
 from qknorm.counting.kept import translations
@@ -25,6 +24,7 @@ from qknorm.data.importers import Pair
 from qknorm.data.prepared import Prepared
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 from qknorm.training import planner, processes
 from qknorm.training.checkpoint import Checkpoints
 from qknorm.training.half import use_half_products
@@ -39,7 +39,7 @@ _BATCHES_MEASURED = 64
 Content = Mapping[str, Any]
 
 
-def planned_recipe(recipe: Recipe, folder: Path, console: Console) -> Recipe:
+def planned_recipe(recipe: Recipe, folder: Path, console: Screen) -> Recipe:
     """The recipe with all that its minutes decide, for a new run in `folder`."""
     planning = _Planning(recipe, folder, console)
     planning.choose_model()
@@ -50,7 +50,7 @@ def planned_recipe(recipe: Recipe, folder: Path, console: Console) -> Recipe:
 class _Planning:
     """One decision after the other, each laid under what the recipe says itself."""
 
-    def __init__(self, recipe: Recipe, folder: Path, console: Console) -> None:
+    def __init__(self, recipe: Recipe, folder: Path, console: Screen) -> None:
         assert recipe.minutes is not None
         self._began, self._seconds, self._console = time.monotonic(), recipe.minutes * 60, console
         self._given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
@@ -91,7 +91,7 @@ class _Planning:
         return self._seconds - (time.monotonic() - self._began)
 
 
-def prolong(folder: Path, minutes: float, console: Console) -> None:
+def prolong(folder: Path, minutes: float, console: Screen) -> None:
     """Let a run that has ended go on for so many minutes more, from where its learning rate began to fall."""
     run = Run.open(folder)
     recipe, checkpoints = run.recipe, Checkpoints(folder / "checkpoints")
@@ -110,7 +110,6 @@ def prolong(folder: Path, minutes: float, console: Console) -> None:
     console.print(
         f"{more.updates:,} more updates after the {done:,} before the learning rate fell; about "
         f"{more.seconds / 60:.0f} minutes, until {_clock(more.seconds)}",
-        highlight=False,
     )
     checkpoints.rewind(stable)
     save_recipe(Recipe.model_validate(merged(recipe.model_dump(), settings)), folder / "recipe.yaml")
@@ -156,7 +155,7 @@ def _speed(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[fl
     return seconds, positions / len(batches) * updates
 
 
-def _say(recipe: Recipe, plan: Plan, twice: Plan, console: Console) -> None:
+def _say(recipe: Recipe, plan: Plan, twice: Plan, console: Screen) -> None:
     """The plan in a few lines."""
     model = recipe.model
     shape = f"{model.encoder_layers} + {model.decoder_layers} layers, dim {model.dim}, {recipe.training.precision}"
@@ -172,7 +171,7 @@ def _say(recipe: Recipe, plan: Plan, twice: Plan, console: Console) -> None:
         lines.append("The time is short for the text: not all of it will be read even once.")
     if not plan.is_limited_by_text:
         lines.append(f"Twice the minutes would give {twice.passes:.1f} passes; a run that has ended can go on.")
-    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+    console.print("\n".join(lines))
 
 
 def _is_busy() -> bool:

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from torch import nn
 
 from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 
 _SECONDS_BETWEEN_LINES = 20.0
 _SECONDS_BETWEEN_STATUS = 1.0
@@ -63,7 +63,7 @@ class Report:
     Without a bar, status.json says every second how far the run is, to whoever watches it from another process.
     """
 
-    def __init__(self, folder: Path, console: Console, tensorboard: bool) -> None:
+    def __init__(self, folder: Path, console: Screen, tensorboard: bool) -> None:
         self.folder, self.console = folder, console
         self._metrics = folder / "metrics.jsonl"
         self._events = summary_writer()(str(folder / "tensorboard")) if tensorboard else None
@@ -142,7 +142,7 @@ class Report:
     def say(self, text: str) -> None:
         """Print some lines above the bar."""
         self._last_line = time.monotonic()
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text)
 
 
 def scales_of(model: nn.Module) -> dict[str, float | list[float]]:

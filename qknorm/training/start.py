@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from rich.console import Console
-
 from qknorm.data import corpora
+from qknorm.screen import Screen
 from qknorm.training import language, processes, translation
 from qknorm.training.language_recipe import AnyRecipe, LanguageRecipe
 from qknorm.training.writer import only_writer
 
 
-def train(recipe: AnyRecipe, folder: Path, console: Console, resume: bool) -> None:
+def train(recipe: AnyRecipe, folder: Path, console: Screen, resume: bool) -> None:
     """Train from the beginning, or go on where an interrupted run stands."""
     with only_writer(folder) if processes.rank() == 0 else contextlib.nullcontext():
         if isinstance(recipe, LanguageRecipe):

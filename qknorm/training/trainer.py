@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from qknorm.attention.module import parameter_groups
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 from qknorm.training import processes
 from qknorm.training.checkpoint import Checkpoints, load_model
 from qknorm.training.half import use_half_products
@@ -134,7 +134,7 @@ class Trainer:
         schedule: Schedule,
         limits: Limits,
         folder: Path,
-        console: Console,
+        console: Screen,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         self.task, self.schedule, self.limits = task, schedule, limits

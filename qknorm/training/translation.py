@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from qknorm.counting.guide import Guide
@@ -24,6 +23,7 @@ from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import bleu, chrf, scores
 from qknorm.models.translator import TranslatorModel
+from qknorm.screen import Screen
 from qknorm.training import processes
 from qknorm.training.planned import planned_recipe
 from qknorm.training.recipe import Recipe, refuse_changes, save_recipe, settled
@@ -32,15 +32,22 @@ from qknorm.training.schedules import Schedule, peak_of_paper
 from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
 from qknorm.training.trainer import Limits, Trainer
 
-_EXAMPLES = 3
+_EXAMPLES = 1  # shown at each validation
 _BASELINE_RATE = 3e-4
+_MEANINGS = (
+    (40, "Most sentences can be used as they are, or almost; check names and numbers."),
+    (30, "Most sentences can be understood, and corrected faster than translated anew."),
+    (20, "The gist is clear; most sentences have mistakes."),
+    (10, "The gist can be guessed; more text or more time would help."),
+    (0, "Hardly of use yet: more text or more time is needed."),
+)
 
 
 class TranslationTask:
     """What the trainer needs to know about translation."""
 
     def __init__(
-        self, recipe: Recipe, model: TranslatorModel, prepared: Prepared, sets: Sequence[Sets], console: Console
+        self, recipe: Recipe, model: TranslatorModel, prepared: Prepared, sets: Sequence[Sets], console: Screen
     ) -> None:
         self.model, self.recipe, self.sets, self.console = model, recipe, sets, console
         training, decoding = recipe.training, recipe.decoding
@@ -99,7 +106,7 @@ class TranslationTask:
             if row < len(self.sets[pair].dev):
                 source, reference = self.sets[pair].dev[row]
                 shown = f"  {source}\n  → {translations[pair][row]}\n  = {reference}"
-                self.console.print(shown, highlight=False, markup=False, soft_wrap=True)
+                self.console.print(shown)
 
     @torch.no_grad()
     def _dev_loss(self) -> float:
@@ -117,7 +124,7 @@ class TranslationTask:
         return total / tokens
 
 
-def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
+def train(recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
     """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set."""
     run = Run(folder)
     if resume:
@@ -143,7 +150,7 @@ def train(recipe: Recipe, folder: Path, console: Console, resume: bool) -> None:
         trainer.train()
     except KeyboardInterrupt:
         command = processes.command_to_resume(folder, processes.count())
-        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}", soft_wrap=True)
+        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}")
         raise
     if processes.rank() == 0:
         _score_tests(run, sets, console)
@@ -180,12 +187,10 @@ def _start(run: Run, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -
     save_recipe(recipe, run.folder / "recipe.yaml")
 
 
-def _introduce(model: TranslatorModel, prepared: Prepared, console: Console) -> None:
+def _introduce(model: TranslatorModel, prepared: Prepared, console: Screen) -> None:
     kept, read = (sum(pair.report[key] for pair in prepared.pairs) for key in ("kept", "read"))
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    console.print(
-        f"{kept:,} of {read:,} pairs, {len(prepared.subwords):,} pieces, {parameters:,} parameters", highlight=False
-    )
+    console.print(f"{kept:,} of {read:,} pairs, {len(prepared.subwords):,} pieces, {parameters:,} parameters")
 
 
 def _schedule(recipe: Recipe) -> Schedule:
@@ -217,7 +222,7 @@ def limits_of(recipe: Recipe) -> Limits:
     )
 
 
-def _score_tests(run: Run, sets: Sequence[Sets], console: Console) -> None:
+def _score_tests(run: Run, sets: Sequence[Sets], console: Screen) -> None:
     """Translate each pair's test set: into test/, or into test/en-gl/ and so on if there are several."""
     for one in sets:
         folder = run.folder / "test" / (one.name if len(sets) > 1 else "")
@@ -230,3 +235,15 @@ def _score_tests(run: Run, sets: Sequence[Sets], console: Console) -> None:
             file.write(json.dumps(found, indent=1).encode())
         shown = f"test {one.name}" if len(sets) > 1 else "test"
         console.print(f"{shown}: BLEU {found['bleu']:.2f}, chrF {found['chrf']:.2f} ({found['lines']:,} lines)")
+        console.print(f"  {_meaning_of(found['bleu'])}")
+    console.print(
+        f"The model is {run.folder}. Next:\n"
+        f"  qknorm translate {run.folder} FILE       translate a text file, line by line\n"
+        f"  qknorm report {run.folder}               look at scores, curves and examples in a browser"
+        + ("" if run.recipe.training.decay is None else f"\n  qknorm train {run.folder} --minutes 60   let it learn on")
+    )
+
+
+def _meaning_of(bleu: float) -> str:
+    """What a score promises to a reader, roughly: BLEU depends on the text, and compares systems on the same text."""
+    return next(meaning for least, meaning in _MEANINGS if bleu >= least)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 
 from benchmarks import quality
 from benchmarks.quality import JOEYNMT, OURS, draw, kept_or_made, languages_of, markdown, prepare, verdict
@@ -16,6 +15,7 @@ from benchmarks.quality_systems import Clock, Contest, Outcome, Validation, best
 from benchmarks.translators import Size
 from qknorm.data.textfiles import write_lines
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 
 SIZE = Size(dim=64, feed_forward=128, encoder_layers=2, decoder_layers=3, heads=4)
 
@@ -207,7 +207,7 @@ def test_a_finished_system_is_not_run_again(tmp_path: Path) -> None:
         return outcome(1, m1=8.0)
 
     for _ in range(2):
-        found = kept_or_made(work, tmp_path / "joeynmt-1", Console(quiet=True))
+        found = kept_or_made(work, tmp_path / "joeynmt-1", Screen(quiet=True))
     assert len(calls) == 1
     assert found == outcome(1, m1=8.0)
 
@@ -216,7 +216,7 @@ def test_what_was_begun_and_not_ended_is_begun_again(tmp_path: Path) -> None:
     half = tmp_path / "joeynmt-1" / "model" / "5.ckpt"
     half.parent.mkdir(parents=True)
     half.touch()
-    kept_or_made(lambda _: outcome(1, m1=8.0), tmp_path / "joeynmt-1", Console(quiet=True))
+    kept_or_made(lambda _: outcome(1, m1=8.0), tmp_path / "joeynmt-1", Screen(quiet=True))
     assert not half.exists()
 
 

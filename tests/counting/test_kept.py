@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from qknorm.counting import alignments, kept
 from qknorm.counting.kept import counted, translations
 from qknorm.data.cleaning import Rules
 from qknorm.data.prepared import PairFiles, Prepared, prepare
 from qknorm.data.textfiles import write_lines
+from qknorm.screen import Screen
 
-QUIET = Console(quiet=True)
+QUIET = Screen(quiet=True)
 
 
 @pytest.fixture
@@ -70,6 +70,6 @@ def test_what_was_counted_in_another_way_is_counted_anew(prepared: Prepared, mon
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_bar_is_shown_to_a_person_and_to_nobody_else(prepared: Prepared, terminal: bool) -> None:
     screen = io.StringIO()
-    translations(prepared, Console(file=screen, force_terminal=terminal))
+    translations(prepared, Screen(file=screen, force_terminal=terminal))
     assert ("counting word pairs" in screen.getvalue()) == terminal
     assert terminal or not screen.getvalue()

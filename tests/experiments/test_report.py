@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from qknorm.errors import InputError
 from qknorm.experiments import sweep as sweeps
@@ -22,6 +21,7 @@ from qknorm.experiments.report.charts import Line, line_chart, tick_labels, tick
 from qknorm.experiments.report.collect import TranslatorRun, collect
 from qknorm.experiments.report.contests import contests_of, systems_of
 from qknorm.experiments.report.examples import marked
+from qknorm.screen import Screen
 from qknorm.training.recipe import DataRecipe, PairRecipe, load_recipe, save_recipe
 from tests.experiments.test_sweep import TINY
 from tests.reports import HOSTILE_LINE, HOSTILE_NAME, two_systems
@@ -294,7 +294,7 @@ def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("tiny.yaml").write_text(TINY)
     planned = sweeps.plan(Path("tiny.yaml"))
     folder = tmp_path / "runs" / planned.name
-    sweeps.run(planned, folder, Console(quiet=True), "local", 1, None)
+    sweeps.run(planned, folder, Screen(quiet=True), "local", 1, None)
     write_report(tmp_path / "runs", tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "6 of 6 runs are done" in page.text

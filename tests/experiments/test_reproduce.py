@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from qknorm.errors import InputError
 from qknorm.experiments import reproduce
 from qknorm.experiments.cells import run_missing
 from qknorm.experiments.henry import EXPERIMENTS, PAIRS, TABLE_1, Size
+from qknorm.screen import Screen
 from qknorm.training.recipe import load_recipe
 from tests.caches import new_cache
 from tests.phrases import write_phrases
@@ -97,7 +97,7 @@ def test_a_table_with_what_is_done_and_what_is_not(tmp_path: Path, monkeypatch: 
     def run(*systems: str, seed: int) -> None:
         planned = reproduce.plan("henry-table6", "smoke", str(tmp_path / "talks"), seed)
         cells = [planned.cells["talks", system, seed] for system in systems]
-        assert run_missing("test", cells, folder, Console(quiet=True), jobs=1) == {}
+        assert run_missing("test", cells, folder, Screen(quiet=True), jobs=1) == {}
 
     assert {row.ours for row in rows(1)} == {None}
     run("without-g", seed=1)

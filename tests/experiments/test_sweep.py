@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from qknorm.errors import InputError
 from qknorm.experiments import sweep as sweeps
@@ -12,6 +11,7 @@ from qknorm.experiments.sweep import Sweep, plan
 from qknorm.experiments.sweep_figures import draw
 from qknorm.experiments.sweep_report import summarise
 from qknorm.experiments.sweep_results import load_results, write_results
+from qknorm.screen import Screen
 from qknorm.training.language_recipe import LanguageRecipe
 from tests.caches import new_cache
 from tests.phrases import write_phrases
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(sweep: Sweep, folder: Path) -> dict[str, str]:
     """In this process: what is run, not where, is of interest."""
-    return sweeps.run(sweep, folder, Console(quiet=True), "local", 1, None)
+    return sweeps.run(sweep, folder, Screen(quiet=True), "local", 1, None)
 
 
 @pytest.mark.parametrize(("size", "runs"), [("smoke", 45), ("small", 150), ("paper", 150)])

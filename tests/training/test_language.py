@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from qknorm import comparable_scale, henry_scale
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 from qknorm.training.language import fold_of, gpt_config, read_text, recipe_of, train
 from qknorm.training.language_recipe import GPTRecipe, LanguageRecipe, load_any_recipe
 from qknorm.training.recipe import Recipe, save_recipe
@@ -46,17 +46,17 @@ def test_the_last_tenth_is_held_out(tmp_path: Path) -> None:
 )
 def test_a_text_that_is_too_short_is_named(tmp_path: Path, text: str, data: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        train(recipe(tmp_path, text, **data), tmp_path / "run", Console(quiet=True), resume=False)
+        train(recipe(tmp_path, text, **data), tmp_path / "run", Screen(quiet=True), resume=False)
     assert not (tmp_path / "run").exists()
 
 
 def test_another_text_is_refused_when_going_on(tmp_path: Path) -> None:
     chosen = recipe(tmp_path, "a line of text\n" * 40)
     short = chosen.model_copy(update={"training": chosen.training.model_copy(update={"iterations": 2, "batch": 2})})
-    train(short, tmp_path / "run", Console(quiet=True), resume=False)
+    train(short, tmp_path / "run", Screen(quiet=True), resume=False)
     (tmp_path / "text").write_text("another text\n" * 40)
     with pytest.raises(InputError, match="the text has changed"):
-        train(short, tmp_path / "run", Console(quiet=True), resume=True)
+        train(short, tmp_path / "run", Screen(quiet=True), resume=True)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_run_goes_on_with_its_own_recipe_only(tmp_path: Path) -> None:
     save_recipe(chosen, tmp_path / "recipe.yaml")
     changed = chosen.model_copy(update={"training": chosen.training.model_copy(update={"seed": 5})})
     with pytest.raises(InputError, match=r"was begun with training\.seed=1, not 5"):
-        train(changed, tmp_path, Console(quiet=True), resume=True)
+        train(changed, tmp_path, Screen(quiet=True), resume=True)
 
 
 def test_the_key_task_chooses_the_kind(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 from qknorm.training import checkpoint, report
 from qknorm.training.checkpoint import Checkpoints
 from qknorm.training.schedules import Schedule
@@ -73,7 +73,7 @@ def trainer(
     folder: Path,
     task: Toy | None = None,
     schedule: Schedule | None = None,
-    console: Console | None = None,
+    console: Screen | None = None,
     **limits: Any,
 ) -> Trainer:
     chosen = {
@@ -86,7 +86,7 @@ def trainer(
         schedule or Schedule("constant", 0.01),
         Limits(**chosen),
         folder,
-        console or Console(quiet=True),
+        console or Screen(quiet=True),
     )
 
 
@@ -194,7 +194,7 @@ def test_a_flat_rate_that_brings_nothing_falls_sooner(tmp_path: Path) -> None:
     scores = dict.fromkeys(range(12, 40), 5.0)
     settings: dict[str, Any] = {"max_updates": 40, "stop_after": 2}
     shown = io.StringIO()
-    console = Console(file=shown, width=200)
+    console = Screen(file=shown, width=200)
     progress = trainer(tmp_path, ByStep(scores), trapezoid(40, 6), console, **settings).train()
     assert progress.step == 16 + 6
     assert progress.shortened == (40, 22)
@@ -413,7 +413,7 @@ def test_a_person_sees_a_bar_and_a_file_gets_lines(tmp_path: Path, monkeypatch: 
     facts = r"loss \d+\.\d+, lr 1\.00e-02, [\d,]+ tokens/s, at most \d+\.\d min left"
     for terminal in (True, False):
         shown = io.StringIO()
-        console = Console(file=shown, force_terminal=terminal, width=160, color_system=None)
+        console = Screen(file=shown, force_terminal=terminal, width=160, color_system=None)
         trainer(tmp_path / str(terminal), console=console).train()
         text = shown.getvalue()
         assert ("━" in text) == terminal

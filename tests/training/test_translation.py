@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
+from qknorm.screen import Screen
 from qknorm.training import translation
 from qknorm.training.recipe import make_recipe
 from qknorm.training.run import Run
@@ -28,7 +28,7 @@ Content = dict[str, Any]
 
 def trained(content: Content, folder: Path, *settings: str, resume: bool = False) -> list[dict[str, Any]]:
     """The metrics of a run, but for times."""
-    train(make_recipe(content, settings, "test"), folder, Console(quiet=True), resume)
+    train(make_recipe(content, settings, "test"), folder, Screen(quiet=True), resume)
     return [
         {key: value for key, value in json.loads(line).items() if "second" not in key}
         for line in read_lines(folder / "metrics.jsonl")
