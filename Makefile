@@ -1,5 +1,6 @@
 # Every target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt.
 PYTHON ?= python3
+TORCH ?= torch
 VENV := .venv
 BIN := $(VENV)/bin
 JOEYNMT := .venv-joeynmt
@@ -55,9 +56,10 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and pinned: an open version range would bring several gigabytes of GPU libraries.
+# torch first, so that its build can be chosen: an ordinary package index gives Linux the one for GPUs, several gigabytes.
+# For the CPU build: make quickstart TORCH="torch --index-url URL", with the URL that PyTorch's "Start Locally" page shows.
 $(VENV)/torch.stamp: $(VENV)/bin/python constraints.txt
-	$(PIP) torch
+	$(PIP) $(TORCH)
 	@touch $@
 
 $(VENV)/%.stamp: $(VENV)/torch.stamp pyproject.toml constraints.txt
@@ -67,6 +69,6 @@ $(VENV)/%.stamp: $(VENV)/torch.stamp pyproject.toml constraints.txt
 # JoeyNMT in an environment of its own, with our torch. It imports importlib_metadata without asking for it.
 $(JOEYNMT)/joeynmt.stamp: constraints.txt
 	$(PYTHON) -m venv $(JOEYNMT)
-	$(JOEYNMT)/bin/$(INSTALL) torch
+	$(JOEYNMT)/bin/$(INSTALL) $(TORCH)
 	$(JOEYNMT)/bin/$(INSTALL) joeynmt==2.3.0 importlib_metadata
 	@touch $@
