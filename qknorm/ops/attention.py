@@ -165,10 +165,13 @@ def _of_key_heads(gradient: Tensor, x: Tensor) -> Tensor:
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     query, key, value, ctx.scale, mask, ctx.is_causal, ctx.dropout, seed = inputs
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(query, key, value, output[1], mask, seed)
 
 
-def _backward(ctx: Any, d_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    if d_out is None:
+        return (None,) * 8
     query, key, value, sums, mask, seed = ctx.saved_tensors
     found = _OPERATOR_BACKWARD(d_out, query, key, value, sums, ctx.scale, mask, ctx.is_causal, ctx.dropout, seed)
     return *found, None, None, None, None, None

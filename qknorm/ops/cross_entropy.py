@@ -71,11 +71,14 @@ def _gradients(states: Tensor, weight: Tensor, bias: Tensor, with_gradient: bool
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(*output[1:], *inputs[:4])
     ctx.smoothing = inputs[4]
 
 
-def _backward(ctx: Any, d_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, d_loss: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    if d_loss is None:
+        return (None,) * 6
     gradients, inputs, wanted = ctx.saved_tensors[:3], ctx.saved_tensors[3:6], ctx.saved_tensors[6]
     if not torch.is_grad_enabled():
         return *(gradient * d_loss for gradient in gradients), None, None, None

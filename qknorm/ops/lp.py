@@ -70,10 +70,13 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> 
     x, scale, ctx.p, ctx.eps = inputs
     norms = output[1]
     ctx.mark_non_differentiable(norms)
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, scale, norms)
 
 
-def _backward(ctx: Any, dy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, dy: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    if dy is None:
+        return None, None, None, None
     x, scale, norms = ctx.saved_tensors
     dx, dots = _OPERATOR_BACKWARD(dy, x, scale, norms, ctx.p, ctx.eps)
     return dx, _sum_for(scale, dots) if ctx.needs_input_grad[1] else None, None, None
