@@ -59,7 +59,7 @@ def hand_normalize(x: Tensor, p: float) -> Tensor:
 def candidates(causal: bool, head_dim: int) -> dict[str, Attention]:
     """Plain attention first, then ours and the others for every p.
 
-    g is as hot for every p: under one and the same g a large p saturates the softmax, whose denormal probabilities
+    g is as sharp for every p: under one and the same g a large p saturates the softmax, whose denormal probabilities
     slow down every attention behind it, whoever normalised.
     """
 

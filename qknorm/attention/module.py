@@ -144,7 +144,7 @@ class QKNormAttention(nn.Module):
     qk_norm: "lp" divides queries and keys by their Lp norm and multiplies by a learnable g, which starts at
     `scale_init`; "rms" and "layer" apply torch's RMSNorm or LayerNorm to each head's queries and keys before the
     usual 1/√head_dim; None is plain scaled dot-product attention.
-    scale_init: by default `comparable_scale(p, head_dim, √head_dim)`: every p then starts as hot as plain attention
+    scale_init: by default `comparable_scale(p, head_dim, √head_dim)`: every p then starts as sharp as plain attention
     over queries and keys of unit variance. The papers' start is `henry_scale(length)`.
     per_head_scale: one g per head instead of one for all. normalize_value: values too (an ablation of Henry et al.).
     num_kv_heads: fewer heads for keys and values, each shared by several query heads. dropout: on the weights.

@@ -23,7 +23,7 @@ def henry_scale(length: float) -> float:
 
 
 def comparable_scale(p: float, head_dim: int, scale_at_2: float) -> float:
-    """The start of g that makes attention under p as hot as `scale_at_2` makes it under p = 2.
+    """The start of g that makes attention under p as sharp as `scale_at_2` makes it under p = 2.
 
     For Gaussian queries and keys the spread of q̂·k̂ grows with p: at head_dim 64 it is three times as large at p = 3
     as at p = 2. α_p = α₂ · d^(2/p−1) · m_p^(2/p), with m_p = E|z|^p, takes that away. It rests on ‖z‖_p being near

@@ -14,7 +14,7 @@ from qknorm.experiments.sweep_statistics import MEASURES, REFERENCE, Arm, Differ
 
 _START = {
     "same": "With one and the same start of α for every p",
-    "comparable": "With starts of α that make every p equally hot",
+    "comparable": "With starts of α that make every p equally sharp",
 }
 _HEADINGS = {
     "best_val_loss": "best loss",
@@ -182,10 +182,10 @@ def verdict(statistics: Statistics) -> list[str]:
     if same and not comparable:
         return [
             "So the gain of p > 2 is there under the same start and gone under the comparable one: it is what a "
-            "head start of hotter attention would give."
+            "head start of sharper attention would give."
         ]
     if comparable and not same:
-        return [f"So {', '.join(comparable)} is better than p = 2 only when all p start equally hot."]
+        return [f"So {', '.join(comparable)} is better than p = 2 only when all p start equally sharp."]
     return [
         f"So p > 2 is better under both starts ({', '.join(same)}; {', '.join(comparable)}): not only a head start."
     ]

@@ -1,6 +1,6 @@
 """Whether p matters: intervals, tests paired by fold, and the answer in plain words.
 
-Everything is done for each start of α by itself: with one α for all p, a larger p begins with hotter attention.
+Everything is done for each start of α by itself: with one α for all p, a larger p begins with sharper attention.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class GPTRecipe(Part):
     scale_init: float | Literal["henry"] = "henry"
     """Where α starts at p = 2: a number, or log2(L² − L) of the context L."""
     start: Literal["same", "comparable"] = "same"
-    """Where α starts at other p: at the same value, or such that attention is as hot as at p = 2."""
+    """Where α starts at other p: at the same value, or such that attention is as sharp as at p = 2."""
     per_head_scale: bool = False
     """One α per head instead of one per layer."""
     learned_p: Literal["no", "layer", "head"] = "no"

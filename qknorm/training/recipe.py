@@ -137,7 +137,7 @@ class ModelRecipe(Part):
     scale: Literal["learned", "fixed", "absent"] = "learned"
     """The factor g of `lp`: learned, kept at its start, or left out (1)."""
     scale_init: float | Literal["henry", "comparable"] = "henry"
-    """Where g starts: log2(L² − L) of the first paper, as hot as plain attention, or a number."""
+    """Where g starts: log2(L² − L) of the first paper, as sharp as plain attention, or a number."""
     scale_percentile: float = Field(97.5, gt=0, le=100)
     """With `scale_init: henry`: L is this percentile of the sentences' lengths in pieces; 100 is the longest."""
     per_head_scale: bool = False
