@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 from torch import nn
 
 from qknorm.data.textfiles import read_lines, replacing
@@ -72,8 +73,13 @@ class Report:
 
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.console.quiet:
+            whole, cut = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)  # in a narrow window
             self._bar = Progress(
-                MofNCompleteColumn(), BarColumn(20), TextColumn("{task.description}"), console=self.console
+                MofNCompleteColumn(table_column=whole),
+                BarColumn(20, table_column=whole),
+                TextColumn("{task.description}", table_column=cut),
+                console=self.console,
+                expand=True,
             )
             self._bar.add_task("", total=None)
             self._bar.start()
