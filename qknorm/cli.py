@@ -6,6 +6,7 @@ A wrong input ends with one sentence on standard error and exit code 2; a traceb
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -46,6 +47,8 @@ app.command(short_help="Train a grid of models and compare them.")(language.swee
 app.command(short_help="Train what a table of the papers needs, and print it.")(reproduce)
 app.command(short_help="Write one HTML page about a folder of runs.")(report)
 
+_BROKEN_PIPE = 141  # what a shell reports of a program that such a pipe ended
+
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
@@ -83,7 +86,12 @@ def main() -> None:
     warnings.formatwarning = lambda message, *_: f"qknorm: {str(message).removeprefix('qknorm: ')}\n"
     _show_news()
     try:
-        sys.exit(app(arguments, prog_name="qknorm", standalone_mode=False) or 0)
+        code = app(arguments, prog_name="qknorm", standalone_mode=False) or 0
+        sys.stdout.flush()
+        sys.exit(code)
+    except BrokenPipeError:  # whoever read the output has seen enough, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end of the program
+        sys.exit(_BROKEN_PIPE)
     except (InputError, OSError, _UsageError) as error:
         if debug:
             raise

@@ -45,10 +45,34 @@ def test_debug_shows_the_traceback(tmp_path: Path, command: Command) -> None:
 
 
 def test_the_library_needs_torch_alone() -> None:
-    """`import qknorm` brings in none of the toolkit's packages."""
-    code = "import sys, qknorm; print({'typer', 'rich', 'matplotlib', 'pydantic'} & set(sys.modules))"
+    """`from qknorm import *` brings in none of the toolkit's packages; numpy and filelock come with torch."""
+    toolkit = (
+        "typer rich matplotlib tokenizers safetensors pydantic yaml sacrebleu sacremoses requests pypi_simple "
+        "defusedxml polib joblib scipy jinja2"
+    )
+    code = f"import sys; from qknorm import *; QKNormAttention; print(set({toolkit!r}.split()) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    code = "import sys; import qknorm.cli; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_no_summary_of_a_command_is_cut(command: Command) -> None:
+    assert "..." not in command("--help").out.partition("Commands:")[2]
+
+
+def test_a_reader_who_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "qknorm", "data", "list"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() in (1, 141)
 
 
 def test_without_the_toolkit_the_command_says_how_to_get_it(tmp_path: Path) -> None:
