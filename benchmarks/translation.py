@@ -58,8 +58,8 @@ from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
 from qknorm.memory import keep_freed_memory
+from qknorm.runs.recipe import make_recipe
 from qknorm.screen import Screen
-from qknorm.training.recipe import make_recipe
 from qknorm.training.translation import train
 
 PARTS = ("training", "decoding", "forced", "growth")

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from qknorm.data.textfiles import read_lines, write_lines
-from qknorm.training.recipe import load_recipe, save_recipe
+from qknorm.runs.recipe import load_recipe, save_recipe
 
 HOSTILE_NAME = "<img src=x onerror=document.title='run'>"
 HOSTILE_LINE = "<b>one</b> & \"two\" </script><script>document.title='run'</script> three \u2028 four five six"

@@ -11,7 +11,7 @@ from benchmarks.quality_systems import Contest, Outcome, Validation, run_logged
 from benchmarks.translators import Size
 from qknorm.data.textfiles import read_lines
 from qknorm.evaluation.scores import scores
-from qknorm.training.run import Run
+from qknorm.runs.run import Run
 
 _NAME = "run"
 

@@ -19,7 +19,7 @@ from benchmarks.translators import Sentences
 from benchmarks.translators.reference import Reference, ReferenceLearner
 from qknorm.data.subwords import Subwords
 from qknorm.evaluation.scores import bleu, scores
-from qknorm.training.run import Run
+from qknorm.runs.run import Run
 
 _BUDGET = 4096
 _LONGEST = 200

@@ -17,8 +17,8 @@ from qknorm.data.prepared import Prepared, PreparedPair
 from qknorm.data.subwords import Subwords
 from qknorm.decoding.beam import BeamSettings, beam_search
 from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
+from qknorm.runs.recipe import make_recipe
 from qknorm.screen import Screen
-from qknorm.training.recipe import make_recipe
 from qknorm.training.schedules import Schedule
 from qknorm.training.trainer import Limits, Trainer
 from qknorm.training.translation import TranslationTask

@@ -34,7 +34,7 @@ def train(
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
 ) -> None:
     """Train a translator and score it, or a language model (task: language). Ctrl-C saves; --resume goes on exactly."""
-    from qknorm.training import processes
+    from qknorm import processes
 
     with processes.together():
         _train(recipe, settings or [], src, tgt, minutes, resume, runs)
@@ -49,12 +49,12 @@ def _train(
     resume: bool,
     runs: Path,
 ) -> None:
-    from qknorm.training import processes
-    from qknorm.training.language_recipe import AnyRecipe, load_any_recipe
+    from qknorm import processes
+    from qknorm.runs.language_recipe import AnyRecipe, load_any_recipe
+    from qknorm.runs.recipe import make_recipe, settings_for_files
+    from qknorm.runs.run import Run
     from qknorm.training.planned import prolong
     from qknorm.training.planner import DEFAULT_MINUTES
-    from qknorm.training.recipe import make_recipe, settings_for_files
-    from qknorm.training.run import Run
     from qknorm.training.start import train as train_any
 
     console = Screen(quiet=processes.rank() > 0)

@@ -12,8 +12,8 @@ from torch import Tensor
 from qknorm.data.characters import Characters
 from qknorm.errors import InputError
 from qknorm.models.gpt import GPT
-from qknorm.training.checkpoint import Checkpoints, load_model
-from qknorm.training.language import gpt_config, load_characters, recipe_of
+from qknorm.runs.checkpoint import Checkpoints, load_model
+from qknorm.runs.language_run import gpt_config, load_characters, recipe_of
 
 
 class LanguageModel:

@@ -17,8 +17,8 @@ from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
 from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
-from qknorm.training.checkpoint import Checkpoints
-from qknorm.training.run import Run
+from qknorm.runs.checkpoint import Checkpoints
+from qknorm.runs.run import Run
 
 LINES_AT_ONCE = 1024
 """Lines that are read before they are sorted by length and translated; with the next, bounds the memory of a stream."""

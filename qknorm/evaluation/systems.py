@@ -9,7 +9,7 @@ from pathlib import Path
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import detokenized
-from qknorm.training.run import Run
+from qknorm.runs.run import Run
 
 
 @dataclass(frozen=True)

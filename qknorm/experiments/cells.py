@@ -27,10 +27,10 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
+from qknorm.runs.language_recipe import AnyRecipe, LanguageRecipe, load_any_recipe
+from qknorm.runs.recipe import Recipe, settled
 from qknorm.screen import Screen
-from qknorm.training.language_recipe import AnyRecipe, LanguageRecipe, load_any_recipe
-from qknorm.training.recipe import Recipe, settled
-from qknorm.training.report import Status, forget_status, read_status
+from qknorm.training.progress import Status, forget_status, read_status
 from qknorm.training.start import fetch_text, train
 
 Backend = Literal["local", "dask", "ray"]

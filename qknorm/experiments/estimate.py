@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qknorm.experiments.cells import Cell, cores
-from qknorm.training.language_recipe import AnyRecipe, LanguageRecipe
-from qknorm.training.recipe import Recipe
+from qknorm.runs.language_recipe import AnyRecipe, LanguageRecipe
+from qknorm.runs.recipe import Recipe
 from qknorm.training.speed import operations_per_second
 from qknorm.training.start import most_updates
 

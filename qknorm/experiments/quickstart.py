@@ -23,8 +23,8 @@ from qknorm.experiments.cells import Cell, run_missing
 from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.henry import BASELINE, FULL
 from qknorm.experiments.report import write_report
+from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.screen import Screen
-from qknorm.training.recipe import Recipe, checked, merged
 
 CORPUS, WITHOUT_NETWORK = "tatoeba-en-es:20k", "phrasebook-en-gl:20k"
 MINUTES = 5.0

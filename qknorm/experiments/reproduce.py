@@ -36,8 +36,8 @@ from qknorm.experiments.henry import (
     settings,
 )
 from qknorm.experiments.sweep_statistics import holm
-from qknorm.training.recipe import Recipe, checked
-from qknorm.training.run import Run
+from qknorm.runs.recipe import Recipe, checked
+from qknorm.runs.run import Run
 
 
 @dataclass(frozen=True)

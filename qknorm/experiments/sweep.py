@@ -17,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Backend, Cell, run_missing
+from qknorm.runs.language_recipe import SWEEP_KEYS, AnyRecipe, kind_of
+from qknorm.runs.recipe import checked, read_recipe, with_overrides
 from qknorm.screen import Screen
-from qknorm.training.language_recipe import SWEEP_KEYS, AnyRecipe, kind_of
-from qknorm.training.recipe import checked, read_recipe, with_overrides
 
 
 @dataclass(frozen=True)

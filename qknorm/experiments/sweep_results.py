@@ -14,7 +14,7 @@ from typing import Any
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.experiments.cells import is_done, read_result
-from qknorm.training.language import gpt_config, recipe_of
+from qknorm.runs.language_run import gpt_config, recipe_of
 
 PLAIN = "none"  # the `start` of runs without normalisation
 _MEASURED = {

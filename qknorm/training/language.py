@@ -14,20 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qknorm import processes
 from qknorm.attention.module import parameter_groups
-from qknorm.attention.scale import comparable_scale, henry_scale
 from qknorm.data import corpora
-from qknorm.data.characters import Characters, Text, WindowSampler
+from qknorm.data.characters import Text, WindowSampler
 from qknorm.data.folds import Block, Fold, consecutive_windows, k_folds
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_diagnostics import diagnose
-from qknorm.models.gpt import GPT, GPTConfig
+from qknorm.models.gpt import GPT
+from qknorm.runs.language_recipe import LanguageRecipe, TextRecipe
+from qknorm.runs.language_run import gpt_config, recipe_of
+from qknorm.runs.recipe import refuse_changes, save_recipe
 from qknorm.screen import Screen
-from qknorm.training import processes
-from qknorm.training.language_recipe import GPTRecipe, LanguageRecipe, TextRecipe, load_any_recipe
-from qknorm.training.recipe import refuse_changes, save_recipe
-from qknorm.training.run import Run
 from qknorm.training.schedules import Schedule
 from qknorm.training.trainer import Limits, Progress, Trainer
 
@@ -105,26 +104,6 @@ def train(recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -
         raise
 
 
-def recipe_of(folder: Path) -> LanguageRecipe:
-    """The recipe of a run of a language model; an InputError if the folder is none."""
-    recipe = load_any_recipe(Run.open(folder).folder / "recipe.yaml")
-    if not isinstance(recipe, LanguageRecipe):
-        raise InputError(f"{folder} holds a translator, not a language model; try: qknorm translate {folder}")
-    return recipe
-
-
-def gpt_config(model: GPTRecipe, vocabulary: int) -> GPTConfig:
-    """The model that a recipe describes, with the start of α as a number."""
-    settings = model.model_dump(exclude={"start", "scale_init"}) | {"vocabulary": vocabulary}
-    if model.qk_norm != "lp":
-        settings |= {"qk_norm": None if model.qk_norm == "none" else model.qk_norm, "p": 2.0}
-        return GPTConfig(**settings)
-    scale = henry_scale(model.context) if model.scale_init == "henry" else model.scale_init
-    if model.start == "comparable":
-        scale = comparable_scale(model.p, model.dim // model.heads, scale)
-    return GPTConfig(**settings, scale_init=scale)
-
-
 def read_text(data: TextRecipe) -> Text:
     if data.corpus is not None:
         return Text.read(corpora.get(data.corpus).text)
@@ -141,10 +120,6 @@ def fold_of(data: TextRecipe, text: Text) -> Fold:
     if text.lines < data.folds:
         raise InputError(f"a text of {text.lines} lines cannot be cut into {data.folds} folds")
     return k_folds(length, data.folds)[data.fold or 0]
-
-
-def load_characters(folder: Path) -> Characters:
-    return Characters.load(folder / "characters.json")
 
 
 def _start(folder: Path, recipe: LanguageRecipe, text: Text) -> None:

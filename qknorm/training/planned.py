@@ -18,19 +18,20 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from qknorm import processes
 from qknorm.counting.kept import translations
 from qknorm.data.batches import Batch, BatchSampler, Encoded
 from qknorm.data.importers import Pair
 from qknorm.data.prepared import Prepared
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
+from qknorm.runs.checkpoint import Checkpoints
+from qknorm.runs.recipe import Recipe, checked, merged, save_recipe
+from qknorm.runs.run import Run, make_model
 from qknorm.screen import Screen
-from qknorm.training import planner, processes
-from qknorm.training.checkpoint import Checkpoints
+from qknorm.training import planner
 from qknorm.training.half import use_half_products
 from qknorm.training.planner import Corpus, Plan
-from qknorm.training.recipe import Recipe, checked, merged, save_recipe
-from qknorm.training.run import Run, make_model
 from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
 from qknorm.training.speed import operations_per_second, seconds_per_update
 

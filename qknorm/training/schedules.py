@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
-Kind = Literal["warmup-flat", "constant", "vaswani", "cosine", "trapezoid"]
+from qknorm.runs.recipe import ScheduleKind
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Schedule:
     does not depend on `total`, so a run that has ended can be prolonged from where its decay began.
     """
 
-    kind: Kind
+    kind: ScheduleKind
     peak: float
     warmup: int = 0
     total: int = 0

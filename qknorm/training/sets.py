@@ -15,8 +15,8 @@ from qknorm.data.importers import Pair, read_aligned
 from qknorm.data.prepared import PairFiles, Prepared, prepare
 from qknorm.data.textfiles import write_lines
 from qknorm.errors import InputError
-from qknorm.training.recipe import DataRecipe, PairRecipe, Recipe
-from qknorm.training.run import ModelParts, PairParts
+from qknorm.runs.recipe import DataRecipe, PairRecipe, Recipe
+from qknorm.runs.run import ModelParts, PairParts
 
 _SPLIT_OFF = 500  # pairs for dev, and as many for test, but at most a tenth of the corpus each
 

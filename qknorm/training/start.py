@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from qknorm import processes
 from qknorm.data import corpora
+from qknorm.runs.language_recipe import AnyRecipe, LanguageRecipe
+from qknorm.runs.writer import only_writer
 from qknorm.screen import Screen
-from qknorm.training import language, processes, translation
-from qknorm.training.language_recipe import AnyRecipe, LanguageRecipe
-from qknorm.training.writer import only_writer
+from qknorm.training import language, translation
 
 
 def train(recipe: AnyRecipe, folder: Path, console: Screen, resume: bool) -> None:

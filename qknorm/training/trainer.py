@@ -18,23 +18,22 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from qknorm import processes
 from qknorm.attention.module import parameter_groups
 from qknorm.errors import InputError
+from qknorm.runs.checkpoint import Checkpoints, load_model
+from qknorm.runs.recipe import Precision
 from qknorm.screen import Screen
-from qknorm.training import processes
-from qknorm.training.checkpoint import Checkpoints, load_model
 from qknorm.training.half import use_half_products
 from qknorm.training.interruption import Interruption
-from qknorm.training.report import Report, Status, summary_writer
+from qknorm.training.progress import Report, Status, summary_writer
 from qknorm.training.schedules import Schedule, ValidationDecay
-
-Precision = Literal["float32", "bf16", "fp16"]
 
 _CHECKPOINTS_KEPT = 2
 _DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

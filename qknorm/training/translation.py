@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from qknorm import processes
 from qknorm.counting.guide import Guide
 from qknorm.counting.kept import counted, translations
 from qknorm.data.batches import Batch, BatchSampler, DropoutPairs, PairData
@@ -23,11 +24,10 @@ from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import bleu, chrf, scores
 from qknorm.models.translator import TranslatorModel
+from qknorm.runs.recipe import Recipe, refuse_changes, save_recipe, settled
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
-from qknorm.training import processes
 from qknorm.training.planned import planned_recipe
-from qknorm.training.recipe import Recipe, refuse_changes, save_recipe, settled
-from qknorm.training.run import Run
 from qknorm.training.schedules import Schedule, peak_of_paper
 from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
 from qknorm.training.trainer import Limits, Trainer

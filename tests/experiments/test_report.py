@@ -21,8 +21,8 @@ from qknorm.experiments.report.charts import Line, line_chart, tick_labels, tick
 from qknorm.experiments.report.collect import TranslatorRun, collect
 from qknorm.experiments.report.contests import contests_of, systems_of
 from qknorm.experiments.report.examples import marked
+from qknorm.runs.recipe import DataRecipe, PairRecipe, load_recipe, save_recipe
 from qknorm.screen import Screen
-from qknorm.training.recipe import DataRecipe, PairRecipe, load_recipe, save_recipe
 from tests.experiments.test_sweep import TINY
 from tests.reports import HOSTILE_LINE, HOSTILE_NAME, two_systems
 

@@ -9,8 +9,8 @@ from qknorm.errors import InputError
 from qknorm.experiments import reproduce
 from qknorm.experiments.cells import run_missing
 from qknorm.experiments.henry import EXPERIMENTS, PAIRS, TABLE_1, Size
+from qknorm.runs.recipe import load_recipe
 from qknorm.screen import Screen
-from qknorm.training.recipe import load_recipe
 from tests.caches import new_cache
 from tests.phrases import write_phrases
 

@@ -11,8 +11,8 @@ from qknorm.experiments.sweep import Sweep, plan
 from qknorm.experiments.sweep_figures import draw
 from qknorm.experiments.sweep_report import summarise
 from qknorm.experiments.sweep_results import load_results, write_results
+from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.screen import Screen
-from qknorm.training.language_recipe import LanguageRecipe
 from tests.caches import new_cache
 from tests.phrases import write_phrases
 

@@ -21,8 +21,8 @@ from qknorm.cli import app
 from qknorm.data import corpora
 from qknorm.data.phrasebook import pairs
 from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.runs.recipe import make_recipe, read_recipe
 from qknorm.training import planner
-from qknorm.training.recipe import make_recipe, read_recipe
 from tests.caches import new_cache
 from tests.journeys.conftest import Command
 from tests.phrases import write_phrases

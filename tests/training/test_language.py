@@ -7,10 +7,11 @@ import pytest
 
 from qknorm import comparable_scale, henry_scale
 from qknorm.errors import InputError
+from qknorm.runs.language_recipe import GPTRecipe, LanguageRecipe, load_any_recipe
+from qknorm.runs.language_run import gpt_config, recipe_of
+from qknorm.runs.recipe import Recipe, save_recipe
 from qknorm.screen import Screen
-from qknorm.training.language import fold_of, gpt_config, read_text, recipe_of, train
-from qknorm.training.language_recipe import GPTRecipe, LanguageRecipe, load_any_recipe
-from qknorm.training.recipe import Recipe, save_recipe
+from qknorm.training.language import fold_of, read_text, train
 
 
 def recipe(folder: Path, text: str, **data: Any) -> LanguageRecipe:

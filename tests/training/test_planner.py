@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qknorm.runs.recipe import Recipe, merged
 from qknorm.training import planner
 from qknorm.training.planner import SHAPES, Corpus
-from qknorm.training.recipe import Recipe, merged
 
 TALKS = Corpus(positions=350_000, dev=20_000, test=30_000)
 SPEED = (0.2, 900.0)  # seconds and positions of an update

@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
+from qknorm.runs import checkpoint
+from qknorm.runs.checkpoint import Checkpoints
 from qknorm.screen import Screen
-from qknorm.training import checkpoint, report
-from qknorm.training.checkpoint import Checkpoints
+from qknorm.training import progress as progress_module
 from qknorm.training.schedules import Schedule
 from qknorm.training.trainer import Limits, Trainer
 
@@ -294,12 +295,12 @@ def _fill_disk(full_at: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(checkpoint, "save_file", save)
     elif full_at == "metrics.jsonl":
 
-        def write(self: report.Report, *_: object) -> None:
+        def write(self: progress_module.Report, *_: object) -> None:
             with (self.folder / "metrics.jsonl").open("a") as file:
                 file.write('{"step": 8, "sec')
             raise full
 
-        patch.setattr(report.Report, "_write", write)
+        patch.setattr(progress_module.Report, "_write", write)
     else:
 
         def half(path: Path) -> Any:
@@ -409,7 +410,7 @@ def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_person_sees_a_bar_and_a_file_gets_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LINES", 0.0)
     facts = r"loss \d+\.\d+, lr 1\.00e-02, [\d,]+ tokens/s, at most \d+\.\d min left"
     for terminal in (True, False):
         shown = io.StringIO()

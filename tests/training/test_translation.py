@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
+from qknorm.runs.recipe import make_recipe
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
 from qknorm.training import translation
-from qknorm.training.recipe import make_recipe
-from qknorm.training.run import Run
 from qknorm.training.trainer import Trainer
 from qknorm.training.translation import train
 

@@ -15,9 +15,9 @@ from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import detokenized
 from qknorm.experiments.sweep_results import RunResult, load_results
-from qknorm.training.language_recipe import LanguageRecipe, load_any_recipe
-from qknorm.training.recipe import Recipe
-from qknorm.training.run import Run
+from qknorm.runs.language_recipe import LanguageRecipe, load_any_recipe
+from qknorm.runs.recipe import Recipe
+from qknorm.runs.run import Run
 
 _DEEPEST = 3  # runs/reproduce-small/CORPUS/RUN
 _DROPPED_SHOWN = 3  # examples of each reason

@@ -22,7 +22,7 @@ from qknorm.experiments.report.examples import Examples, examples_of
 from qknorm.experiments.sweep_figures import draw
 from qknorm.experiments.sweep_report import Table, sentences, tables, verdict
 from qknorm.experiments.sweep_statistics import analyse
-from qknorm.training.recipe import Part
+from qknorm.runs.recipe import Part
 
 
 @dataclass(frozen=True)

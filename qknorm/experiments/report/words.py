@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from qknorm.evaluation.significance import Comparison
 from qknorm.experiments.report.collect import LanguageRun
 from qknorm.experiments.report.contests import Contest, System
-from qknorm.training.language_recipe import GPTRecipe
-from qknorm.training.recipe import ModelRecipe
+from qknorm.runs.language_recipe import GPTRecipe
+from qknorm.runs.recipe import ModelRecipe
 
 _SIGNIFICANT = 0.05
 _FEW = 3

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from qknorm.errors import InputError
-from qknorm.training.writer import only_writer
+from qknorm.runs.writer import only_writer
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from qknorm.training.writer import only_writer
+from qknorm.runs.writer import only_writer
 with only_writer(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

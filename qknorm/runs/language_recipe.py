@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from qknorm.errors import InputError
-from qknorm.training.recipe import Part, Recipe, checked, read_recipe, with_overrides
+from qknorm.runs.recipe import Part, Recipe, checked, read_recipe, with_overrides
 
 
 class TextRecipe(Part):

@@ -1,4 +1,4 @@
-"""docs/recipes.md, made from the recipes' own types: python -m qknorm.training.recipe_reference > docs/recipes.md"""
+"""docs/recipes.md, made from the recipes' own types: python -m qknorm.runs.recipe_reference > docs/recipes.md"""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from qknorm.training.language_recipe import SWEEP_KEYS, LanguageRecipe
-from qknorm.training.recipe import Part, Recipe
+from qknorm.runs.language_recipe import SWEEP_KEYS, LanguageRecipe
+from qknorm.runs.recipe import Part, Recipe
 
 _INTRODUCTION = """\
 # Every key of a recipe
 
-Made from the code by `python -m qknorm.training.recipe_reference`; a test keeps it so. A recipe is a YAML file with
+Made from the code by `python -m qknorm.runs.recipe_reference`; a test keeps it so. A recipe is a YAML file with
 the parts below; what is left out has its default. On the command line a key is changed by `part.key=value`, or by
 `key=value` where only one part has it:
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from qknorm.data.textfiles import replacing, with_usual_permissions
 from qknorm.errors import InputError
-from qknorm.training import processes
+from qknorm import processes
 
 _RANDOM_STATE = "random_state"  # of each process and device, such as random_state.0.cpu
 

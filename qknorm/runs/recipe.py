@@ -17,8 +17,10 @@ from qknorm.data.subwords import Scheme, looks_tokenized
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
 from qknorm.models.layers import NormKind, Placement
-from qknorm.training.schedules import Kind
-from qknorm.training.trainer import Precision
+
+
+ScheduleKind = Literal["warmup-flat", "constant", "vaswani", "cosine", "trapezoid"]
+Precision = Literal["float32", "bf16", "fp16"]
 
 
 class Part(BaseModel):
@@ -171,7 +173,7 @@ class TrainingRecipe(Part):
     """A batch has at most this many positions on its longer side."""
     accumulate: int = Field(1, ge=1)
     """Batches per update and process: 2 on one GPU learn what 1 on each of two does."""
-    schedule: Kind = "warmup-flat"
+    schedule: ScheduleKind = "warmup-flat"
     """`warmup-flat` (the paper's), `constant` (its baseline), `vaswani`, `cosine`, or `trapezoid`: up, flat, down."""
     peak: float | None = Field(None, gt=0)
     """The highest learning rate; without it the paper's, 1/√(dim · warmup), or 3e-4 for `constant`."""

@@ -17,7 +17,7 @@ from qknorm.data.subwords import Subwords
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
-from qknorm.training.recipe import ModelRecipe, Recipe, load_recipe, read_recipe
+from qknorm.runs.recipe import ModelRecipe, Recipe, load_recipe, read_recipe
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from qknorm.errors import InputError
-from qknorm.training.language_recipe import load_any_recipe
-from qknorm.training.recipe import load_recipe, make_recipe, save_recipe
+from qknorm.runs.language_recipe import load_any_recipe
+from qknorm.runs.recipe import load_recipe, make_recipe, save_recipe
 
 BASE = {"data": {"corpus": "phrasebook-en-gl"}}
 
