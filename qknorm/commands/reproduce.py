@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.table import Table
 
-from qknorm.errors import InputError
 from qknorm.screen import Screen
 
 if TYPE_CHECKING:
@@ -102,13 +101,10 @@ def _tables(experiment: str, options: _Options) -> None:
 
 def _sweep(options: _Options) -> None:
     """The second paper's figures are a sweep, with a recipe of its own."""
-    import qknorm
     from qknorm.commands.language import sweep
     from qknorm.experiments import sweep as sweeps
 
-    recipe = Path(qknorm.__file__).parents[1] / "recipes" / "lp-shakespeare.yaml"
-    if not recipe.is_file():
-        raise InputError("lp-figures needs recipes/lp-shakespeare.yaml of the project's source; run it from a checkout")
+    recipe = Path("lp-shakespeare")
     changes = [f"seed={list(range(1, options.seeds + 1))}"] if options.seeds > 1 else []
     if options.corpus is not None:
         is_file = Path(options.corpus).is_file()

@@ -1,1 +1,1 @@
-"""The run folder: its recipe, its files, its checkpoints. Below training, decoding and evaluation, which all read it."""
+"""The run folder: its recipe, its files, its checkpoints. Training, decoding and evaluation all stand on it."""

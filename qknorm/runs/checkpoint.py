@@ -27,9 +27,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from qknorm import processes
 from qknorm.data.textfiles import replacing, with_usual_permissions
 from qknorm.errors import InputError
-from qknorm import processes
 
 _RANDOM_STATE = "random_state"  # of each process and device, such as random_state.0.cpu
 

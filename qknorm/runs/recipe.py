@@ -18,7 +18,6 @@ from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
 from qknorm.models.layers import NormKind, Placement
 
-
 ScheduleKind = Literal["warmup-flat", "constant", "vaswani", "cosine", "trapezoid"]
 Precision = Literal["float32", "bf16", "fp16"]
 
@@ -29,6 +28,7 @@ class Part(BaseModel):
 
 RecipeT = TypeVar("RecipeT", bound=Part)
 
+_RECIPES = Path(__file__).parents[1] / "recipes"
 _LONGEST_SHOWN = 120  # characters of what somebody gave
 _KEYS_OF_OTHERS = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr"), ("peak",)),
@@ -287,7 +287,8 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The content of a YAML file, unchecked but for being keys and values."""
+    """The content of a YAML file, or of a recipe that comes with the package; only that it has keys is checked."""
+    path = _found(path)
     if is_memory(path):
         raise InputError(
             f"{path} holds text, not a recipe; make two files of it with: qknorm data import {path}, "
@@ -302,6 +303,13 @@ def read_recipe(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} is not a recipe: it must hold keys such as data and model")
     return content
+
+
+def _found(path: Path) -> Path:
+    """The file itself or, where there is none, the recipe of that name that comes with the package: `phrasebook`."""
+    own = _RECIPES / f"{path.stem}.yaml"
+    is_name = path.suffix in ("", ".yaml") and path.parent in (Path(), Path("recipes"))
+    return own if is_name and not path.exists() and own.is_file() else path
 
 
 def settings_for_files(source: Path, target: Path) -> dict[str, Any]:

@@ -28,6 +28,14 @@ def test_the_defaults_are_the_papers_base_model() -> None:
     assert (recipe.decoding.beam_size, recipe.decoding.length_penalty) == (4, 0.6)
 
 
+@pytest.mark.parametrize("name", ["phrasebook", "phrasebook.yaml", "recipes/phrasebook.yaml"])
+def test_recipes_come_with_the_package(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(Path(name)).data.corpus == "phrasebook-en-gl"
+    (tmp_path / "phrasebook").write_text("data: {corpus: ted-gl-en}")  # a file of one's own comes first
+    assert load_recipe(Path("phrasebook")).data.corpus == "ted-gl-en"
+
+
 def test_a_typo_names_the_nearest_key() -> None:
     assert problem({"model": {"head": 4}}) == "mine.yaml: there is no key model.head; the nearest is model.heads"
     assert "the nearest is training" in problem({"trainning": {}})
