@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from benchmarks.common import DEFAULT_OUT, finish, machine
 from qknorm import LanguageModel, parameter_groups
 from qknorm.data.characters import Characters
-from qknorm.experiments import sweep as sweeps
+from qknorm.experiments.sweep import grid as sweeps
 from qknorm.models.gpt import GPT, GPTConfig
 from qknorm.screen import Screen
 

@@ -9,22 +9,26 @@ import logging
 import os
 import sys
 import warnings
-from pathlib import Path
 from typing import Annotated
 
 try:
     import typer
 
-    from qknorm.screen import Screen, escaped
+    from qknorm.screen import escaped
 except ImportError:
     print("qknorm: the command needs the toolkit; install it with: pip install 'qknorm[toolkit]'", file=sys.stderr)
     sys.exit(2)
 
 import qknorm
-from qknorm.commands import language, translation
+from qknorm.commands.compare import compare
 from qknorm.commands.data import app as data_app
+from qknorm.commands.generate import generate
+from qknorm.commands.quickstart import quickstart
 from qknorm.commands.report import report
 from qknorm.commands.reproduce import reproduce
+from qknorm.commands.score import score
+from qknorm.commands.sweep import sweep
+from qknorm.commands.train import train
 from qknorm.commands.translate import translate
 from qknorm.errors import InputError
 from qknorm.memory import keep_freed_memory
@@ -38,14 +42,15 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
-app.command(short_help="Train a translator or a language model, and score it.")(translation.train)
+app.command(short_help="Train a translator or a language model, and score it.")(train)
 app.command(short_help="Translate lines of text.")(translate)
-app.command(short_help="Score translations: BLEU, chrF, TER.")(translation.score)
-app.command(short_help="Tell whether systems differ by more than chance.")(translation.compare)
-app.command(short_help="Let a language model continue a prompt.")(language.generate)
-app.command(short_help="Train a grid of models and compare them.")(language.sweep)
+app.command(short_help="Score translations: BLEU, chrF, TER.")(score)
+app.command(short_help="Tell whether systems differ by more than chance.")(compare)
+app.command(short_help="Let a language model continue a prompt.")(generate)
+app.command(short_help="Train a grid of models and compare them.")(sweep)
 app.command(short_help="Train what a table of the papers needs, and print it.")(reproduce)
 app.command(short_help="Write one HTML page about a folder of runs.")(report)
+app.command(short_help="Train two translators side by side, in ten minutes.")(quickstart)
 
 _BROKEN_PIPE = 141  # what a shell reports of a program that such a pipe ended
 
@@ -66,16 +71,6 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Options that stand before a command; --debug may stand anywhere and is taken out by `main`."""
-
-
-@app.command(short_help="Train two translators side by side, in ten minutes.")
-def quickstart(
-    out: Annotated[Path, typer.Option(help="Folder for the two models and the report.")] = Path("quickstart"),
-) -> None:
-    """Train two translators side by side, with and without query-key normalisation, in at most ten minutes."""
-    from qknorm.experiments import quickstart
-
-    quickstart.run(out, Screen())
 
 
 def main() -> None:

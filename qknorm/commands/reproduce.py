@@ -75,9 +75,9 @@ class _Options:
 
 
 def _tables(experiment: str, options: _Options) -> None:
-    from qknorm.experiments import reproduce
     from qknorm.experiments.cells import run_missing
-    from qknorm.experiments.henry import SHRUNK
+    from qknorm.experiments.papers import reproduce
+    from qknorm.experiments.papers.henry import SHRUNK
 
     plan = reproduce.plan(experiment, options.size, options.corpus, options.seeds)
     folder = options.runs / f"reproduce-{options.size}"
@@ -101,8 +101,8 @@ def _tables(experiment: str, options: _Options) -> None:
 
 def _sweep(options: _Options) -> None:
     """The second paper's figures are a sweep, with a recipe of its own."""
-    from qknorm.commands.language import sweep
-    from qknorm.experiments import sweep as sweeps
+    from qknorm.commands.sweep import sweep
+    from qknorm.experiments.sweep import grid as sweeps
 
     recipe = Path("lp-shakespeare")
     changes = [f"seed={list(range(1, options.seeds + 1))}"] if options.seeds > 1 else []

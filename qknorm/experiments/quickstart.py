@@ -21,7 +21,7 @@ from qknorm.evaluation.significance import compare
 from qknorm.evaluation.systems import read_systems
 from qknorm.experiments.cells import Cell, run_missing
 from qknorm.experiments.figures import STYLE, save
-from qknorm.experiments.henry import BASELINE, FULL
+from qknorm.experiments.papers.henry import BASELINE, FULL
 from qknorm.experiments.report import write_report
 from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.screen import Screen

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from qknorm.errors import InputError
-from qknorm.experiments import sweep as sweeps
 from qknorm.experiments.report import write_report
 from qknorm.experiments.report.attention import readable
 from qknorm.experiments.report.charts import Line, line_chart, tick_labels, ticks
 from qknorm.experiments.report.collect import TranslatorRun, collect
 from qknorm.experiments.report.contests import contests_of, systems_of
 from qknorm.experiments.report.examples import marked
+from qknorm.experiments.sweep import grid as sweeps
 from qknorm.runs.recipe import DataRecipe, PairRecipe, load_recipe, save_recipe
 from qknorm.screen import Screen
 from tests.experiments.test_sweep import TINY

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from qknorm.errors import InputError
-from qknorm.experiments import reproduce
 from qknorm.experiments.cells import run_missing
-from qknorm.experiments.henry import EXPERIMENTS, PAIRS, TABLE_1, Size
+from qknorm.experiments.papers import reproduce
+from qknorm.experiments.papers.henry import EXPERIMENTS, PAIRS, TABLE_1, Size
 from qknorm.runs.recipe import load_recipe
 from qknorm.screen import Screen
 from tests.caches import new_cache

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from qknorm.errors import InputError
-from qknorm.experiments import sweep as sweeps
-from qknorm.experiments.sweep import Sweep, plan
-from qknorm.experiments.sweep_figures import draw
-from qknorm.experiments.sweep_report import summarise
-from qknorm.experiments.sweep_results import load_results, write_results
+from qknorm.experiments.sweep import grid as sweeps
+from qknorm.experiments.sweep.figures import draw
+from qknorm.experiments.sweep.grid import Sweep, plan
+from qknorm.experiments.sweep.results import load_results, write_results
+from qknorm.experiments.sweep.summary import summarise
 from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.screen import Screen
 from tests.caches import new_cache

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from qknorm.experiments.sweep_figures import draw
-from qknorm.experiments.sweep_report import as_markdown, paragraph, summarise, tables
-from qknorm.experiments.sweep_results import RunResult
-from qknorm.experiments.sweep_statistics import analyse, area_under_curve, estimate, holm, iterations_to
+from qknorm.experiments.sweep.figures import draw
+from qknorm.experiments.sweep.results import RunResult
+from qknorm.experiments.sweep.statistics import analyse, area_under_curve, estimate, holm, iterations_to
+from qknorm.experiments.sweep.summary import as_markdown, paragraph, summarise, tables
 
 
 def result(settings: dict[str, Any], losses: list[float], seconds: float = 10.0) -> RunResult:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import detokenized
-from qknorm.experiments.sweep_results import RunResult, load_results
+from qknorm.experiments.sweep.results import RunResult, load_results
 from qknorm.runs.language_recipe import LanguageRecipe, load_any_recipe
 from qknorm.runs.recipe import Recipe
 from qknorm.runs.run import Run

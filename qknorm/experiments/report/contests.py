@@ -10,7 +10,7 @@ from typing import Any
 
 from qknorm.evaluation.significance import Comparison, compare, measure
 from qknorm.experiments.report.collect import Tested, TranslatorRun
-from qknorm.experiments.sweep_statistics import holm
+from qknorm.experiments.sweep.statistics import holm
 
 
 @dataclass(frozen=True)

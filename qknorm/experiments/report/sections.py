@@ -19,9 +19,9 @@ from qknorm.experiments.report.charts import Chart, Interval, Line, Point, inter
 from qknorm.experiments.report.collect import Collection, Corpus, Diagnosis, Dropped, LanguageRun, SweepRuns, Validation
 from qknorm.experiments.report.contests import Contest, System, contests_of, systems_of
 from qknorm.experiments.report.examples import Examples, examples_of
-from qknorm.experiments.sweep_figures import draw
-from qknorm.experiments.sweep_report import Table, sentences, tables, verdict
-from qknorm.experiments.sweep_statistics import analyse
+from qknorm.experiments.sweep.figures import draw
+from qknorm.experiments.sweep.statistics import analyse
+from qknorm.experiments.sweep.summary import Table, sentences, tables, verdict
 from qknorm.runs.recipe import Part
 
 

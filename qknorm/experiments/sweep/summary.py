@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 
 from qknorm.data.textfiles import replacing
-from qknorm.experiments.sweep_results import RunResult, write_results
-from qknorm.experiments.sweep_statistics import MEASURES, REFERENCE, Arm, Difference, Estimate, Statistics, analyse
+from qknorm.experiments.sweep.results import RunResult, write_results
+from qknorm.experiments.sweep.statistics import MEASURES, REFERENCE, Arm, Difference, Estimate, Statistics, analyse
 
 _START = {
     "same": "With one and the same start of α for every p",

@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from qknorm.experiments.figures import STYLE, save
-from qknorm.experiments.sweep_results import PLAIN, RunResult
-from qknorm.experiments.sweep_statistics import REFERENCE
+from qknorm.experiments.sweep.results import PLAIN, RunResult
+from qknorm.experiments.sweep.statistics import REFERENCE
 
 _MARKERS = "osD^vP*X<>"
 

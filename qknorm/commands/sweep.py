@@ -1,4 +1,4 @@
-"""`qknorm generate` and `qknorm sweep`."""
+"""`qknorm sweep`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,6 @@ from qknorm.screen import Screen
 Backend = Literal["local", "dask", "ray"]
 
 
-def generate(
-    run: Annotated[Path, typer.Argument(help="The folder of a trained language model.")],
-    prompt: Annotated[str, typer.Option(help="What the text begins with; at most the model's context.")] = "\n",
-    tokens: Annotated[int, typer.Option(min=0, help="Characters to write.")] = 300,
-    temperature: Annotated[float, typer.Option(min=0, help="Less is bolder; 0 takes the likeliest.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Draw from the k likeliest only.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
-) -> None:
-    """Let a language model continue a prompt, character by character."""
-    from qknorm.decoding.language_model import LanguageModel
-
-    characters = LanguageModel.load(run).stream(prompt, tokens, temperature, top_k, seed)
-    print(prompt, end="", flush=True)
-    for character in characters:
-        print(character, end="", flush=True)
-    print()
-
-
 def sweep(
     recipe: Annotated[Path, typer.Argument(help="A recipe (YAML); lists in it span a grid.")],
     settings: Annotated[list[str] | None, typer.Argument(help="Changes to it: key=value, such as p=[2,3].")] = None,
@@ -41,10 +23,10 @@ def sweep(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train a grid of models, language models with cross-validation. A sweep that was stopped goes on where it was."""
-    from qknorm.experiments import sweep as sweeps
-    from qknorm.experiments.sweep_figures import draw
-    from qknorm.experiments.sweep_report import summarise
-    from qknorm.experiments.sweep_results import load_results
+    from qknorm.experiments.sweep import grid as sweeps
+    from qknorm.experiments.sweep.figures import draw
+    from qknorm.experiments.sweep.results import load_results
+    from qknorm.experiments.sweep.summary import summarise
 
     console = Screen(stderr=as_json)
     planned = sweeps.plan(recipe, size, settings or [])

@@ -20,9 +20,9 @@ from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import bleu, detokenized, moses_tokenized
 from qknorm.evaluation.significance import Comparison, compare
-from qknorm.experiments import henry_figures
 from qknorm.experiments.cells import Cell, is_done, read_result
-from qknorm.experiments.henry import (
+from qknorm.experiments.papers import henry_figures
+from qknorm.experiments.papers.henry import (
     EXPERIMENTS,
     FULL,
     PAIRS,
@@ -35,7 +35,7 @@ from qknorm.experiments.henry import (
     System,
     settings,
 )
-from qknorm.experiments.sweep_statistics import holm
+from qknorm.experiments.sweep.statistics import holm
 from qknorm.runs.recipe import Recipe, checked
 from qknorm.runs.run import Run
 

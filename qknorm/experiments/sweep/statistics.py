@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from qknorm.experiments.sweep_results import PLAIN, RunResult
+from qknorm.experiments.sweep.results import PLAIN, RunResult
 
 REFERENCE = 2.0
 _LEVEL = 0.05

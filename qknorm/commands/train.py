@@ -1,0 +1,77 @@
+"""`qknorm train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qknorm.errors import InputError
+from qknorm.screen import Screen
+
+
+def train(
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(help="A recipe (YAML), or the folder of a run that is to go on; or --src and --tgt."),
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Argument(help="Changes to it: key=value, such as seed=3.")] = None,
+    src: Annotated[Path | None, typer.Option(help="Your own text, one sentence a line.")] = None,
+    tgt: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="How long it may take: 60 for --src and --tgt; a run that has ended goes on for this long."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stands.")] = False,
+    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+) -> None:
+    """Train a translator and score it, or a language model (task: language). Ctrl-C saves; --resume goes on exactly."""
+    from qknorm import processes
+
+    with processes.together():
+        _train(recipe, settings or [], src, tgt, minutes, resume, runs)
+
+
+def _train(
+    recipe: Path | None,
+    settings: list[str],
+    src: Path | None,
+    tgt: Path | None,
+    minutes: float | None,
+    resume: bool,
+    runs: Path,
+) -> None:
+    from qknorm import processes
+    from qknorm.runs.language_recipe import AnyRecipe, load_any_recipe
+    from qknorm.runs.recipe import make_recipe, settings_for_files
+    from qknorm.runs.run import Run
+    from qknorm.training.planned import prolong
+    from qknorm.training.planner import DEFAULT_MINUTES
+    from qknorm.training.start import train as train_any
+
+    console = Screen(quiet=processes.rank() > 0)
+    if minutes is not None and not minutes > 0:
+        raise InputError(f"--minutes must be more than 0, not {minutes:g}")
+    if minutes is not None:
+        settings = [*settings, f"minutes={minutes}"]
+    chosen: AnyRecipe
+    if src is not None or tgt is not None:
+        if src is None or tgt is None:
+            raise InputError("--src and --tgt belong together")
+        changes = [*([str(recipe)] if recipe else []), *settings]
+        content = settings_for_files(src, tgt) | {"minutes": DEFAULT_MINUTES}
+        chosen = make_recipe(content, changes, f"{src} and {tgt}")
+        folder = runs / chosen.name
+    elif recipe is None:
+        raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
+    elif recipe.is_dir():
+        folder = Run.open(recipe).folder
+        if minutes is not None:
+            prolong(folder, minutes, console)
+            settings, resume = settings[:-1], True
+        chosen = load_any_recipe(folder / "recipe.yaml", settings)
+    else:
+        chosen = load_any_recipe(recipe, settings)
+        folder = runs / chosen.name
+    train_any(chosen, folder, console, resume)

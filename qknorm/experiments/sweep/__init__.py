@@ -1,0 +1,1 @@
+"""A grid of runs from one recipe, and what it says."""
