@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from qknorm.data import phrasebook as book
-from qknorm.data import phrasebook_lexicon as lexicon
-from qknorm.data.phrasebook import Action, Clause, Pair, Phrase, question, sentence, statement
-from qknorm.data.phrasebook_lexicon import THAT, THE, THIS, A, Determiner
+from qknorm.data.phrasebook import grammar as book
+from qknorm.data.phrasebook import lexicon
+from qknorm.data.phrasebook.grammar import Action, Clause, Pair, Phrase, question, sentence, statement
+from qknorm.data.phrasebook.lexicon import THAT, THE, THIS, A, Determiner
 
 NOUN = {noun.english[0]: noun for nouns in lexicon.NOUNS.values() for noun in nouns}
 VERB = {verb.base: verb for verb in (*lexicon.ACTIVITIES, *lexicon.TRANSITIVES, *lexicon.MOTIONS)}

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple, TypeVar
 
-from qknorm.data import phrasebook_lexicon as lexicon
-from qknorm.data.phrasebook_lexicon import (
+from qknorm.data.phrasebook import lexicon
+from qknorm.data.phrasebook.lexicon import (
     ADJECTIVES,
     NOUNS,
     Adjective,
