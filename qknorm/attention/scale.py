@@ -18,7 +18,7 @@ def henry_scale(length: float) -> float:
     Take L from `percentile_length`: it is the 97.5th percentile of the lengths in tokens, source and target together.
     """
     if not length >= 2:
-        raise ValueError(f"henry_scale needs a length of at least 2, not {length!r}: log2(L² − L) is no start for g")
+        raise ValueError(f"henry_scale needs a length of at least 2, not {length!r}: log2(L² − L) is not a start for g")
     return math.log2(length**2 - length)
 
 

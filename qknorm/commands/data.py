@@ -65,7 +65,9 @@ def check(
         tuple[Path, Path] | None, typer.Option(help="Test set, source and target: kept out of training.")
     ] = None,
     max_characters: Annotated[int, typer.Option(min=1, help="Drop a pair with a longer side.")] = 2000,
-    max_ratio: Annotated[float, typer.Option(min=1, help="Drop a pair whose one side is so many times longer.")] = 6.0,
+    max_ratio: Annotated[
+        float, typer.Option(min=1, help="Drop a pair if one side is more than this many times as long as the other.")
+    ] = 6.0,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Do not drop repeated pairs.")] = False,
     keep_copies: Annotated[bool, typer.Option("--keep-copies", help="Do not drop source equal to target.")] = False,
     nfc: Annotated[bool, typer.Option("--nfc", help="Normalise Unicode to NFC.")] = False,
@@ -127,7 +129,7 @@ def import_memory(
         raise InputError(f"source and target are both {source}; two languages are needed")
     for code in (source, target):
         if not re.fullmatch(r"[\w-]+", code):
-            raise InputError(f"{code!r} is no language code; give one such as en or pt-BR")
+            raise InputError(f"{code!r} is not a language code; give one such as en or pt-BR")
     if not out.name:
         raise InputError(f"--out {out} is a folder; give the beginning of the files' names, such as mine")
     paths = [out.with_name(f"{out.name}.{language}") for language in (source, target)]

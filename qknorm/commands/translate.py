@@ -30,7 +30,8 @@ def translate(
         Path | None, typer.Option("--output", "-o", help="Write to this file, which appears when all is done.")
     ] = None,
     n_best: Annotated[
-        int | None, typer.Option(min=1, help="So many translations a line: its number, a score and the text, by tabs.")
+        int | None,
+        typer.Option(min=1, help="Print this many translations of a line: its number, a score and the text, by tabs."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores.")] = False,
     pieces: Annotated[bool, typer.Option("--pieces", help="With --json: pieces and their log-probabilities.")] = False,
@@ -48,7 +49,9 @@ def translate(
     temperature: Annotated[
         float | None, typer.Option(help="With --sample: below 1 for likelier translations, above 1 for odder ones.")
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="With --sample: from so many likeliest pieces only.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="With --sample: draw from this many of the likeliest pieces.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="With --sample: another seed, other translations.")] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Lines read before they are translated; 1 answers each line at once.")

@@ -129,7 +129,7 @@ def _parsed(name: str) -> tuple[_Recipe, int | None]:
         return _RECIPES[base], None
     number = re.fullmatch(r"([1-9][0-9]*)(k?)", size, re.ASCII)
     if number is None or _RECIPES[base].info.languages is None:
-        raise InputError(f"{name!r} is no size of {base}; a parallel corpus is cut by NAME:20k or NAME:5000")
+        raise InputError(f"{name!r} is not a size of {base}; a parallel corpus is cut by NAME:20k or NAME:5000")
     return _RECIPES[base], int(number[1]) * (1000 if number[2] else 1)
 
 

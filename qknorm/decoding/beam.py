@@ -42,7 +42,7 @@ class BeamSettings:
     """A translation has at most this many pieces more than its source."""
     min_length: int = 0
     max_length: int | None = None
-    """At most so many pieces, whatever the source; the limit wins over `min_length`."""
+    """A translation has at most this many pieces, whatever the source; the limit wins over `min_length`."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class SamplingSettings:
     temperature: float = 1.0
     """Below 1 the likely pieces become likelier, above 1 less so."""
     top_k: int | None = None
-    """Only the likeliest pieces are drawn from, so many at each step."""
+    """Only this many of the likeliest pieces are drawn from at each step."""
     seed: int = 0
 
 

@@ -16,7 +16,7 @@ _SECONDS_BESIDE_TRAINING = 10.0
 
 
 def estimated_seconds(cells: Sequence[Cell], jobs: int | None) -> dict[str, float]:
-    """Of each run by its name, when so many share the cores; none ends before its last possible update."""
+    """Of each run by its name, when `jobs` of them share the cores; none ends before its last possible update."""
     threads = max(1, cores() // min(jobs or cores(), max(len(cells), 1)))
     speed = operations_per_second(threads=threads) * _EFFICIENCY
     return {cell.name: _seconds(cell.recipe, speed) for cell in cells}

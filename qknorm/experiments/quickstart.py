@@ -62,7 +62,7 @@ def run(folder: Path, console: Screen) -> None:
 
 
 def recipe(corpus: corpora.CorpusFolder, system: str) -> Recipe:
-    """What somebody's own files would be trained with in so many minutes, for one of the two systems."""
+    """What somebody's own files would be trained with in this many minutes, for one of the two systems."""
     content = {"name": system, "minutes": MINUTES, "data": {"corpus": corpus.info.name}}
     changes = next(one.changes for one in _SYSTEMS if one.name == system)
     return checked(Recipe, merged(content, SETTINGS, changes), "quickstart")

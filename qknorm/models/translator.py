@@ -213,7 +213,7 @@ class TranslatorModel(nn.Module):
         return encoded
 
     def start(self, source: Tensor, pair: int, beams: int = 1) -> DecodingState:
-        """Read the source sentences (batch, length), once; each is to have so many rows side by side."""
+        """Read the source sentences (batch, length), once; each is to have `beams` rows side by side."""
         vectors, mask = self.embedding.vectors(), (source != PAD)[:, None, None, :]
         encoded = self.encode(source, mask, pair, vectors)
         memories = [layer.source_attention.key_values(encoded) for layer in self._decoder_layers()]

@@ -22,7 +22,7 @@ class TextRecipe(Part):
     held_out: float = Field(0.1, gt=0, lt=1)
     """The last part of the text, for validation, where there are no folds."""
     folds: int | None = Field(None, ge=2)
-    """The text is cut into so many blocks, each held out in turn by `qknorm sweep`."""
+    """The text is cut into this many blocks, each held out in turn by `qknorm sweep`."""
     fold: int | None = Field(None, ge=0)
     """The block that is held out, from 0."""
 
@@ -96,7 +96,7 @@ class LanguageTrainingRecipe(Part):
     validate_every: int = Field(250, ge=1)
     """Updates between validations; each saves a checkpoint."""
     validation_windows: int | None = Field(None, ge=1)
-    """At most so many windows of the held-out text, evenly spread; all without it."""
+    """Validation reads at most this many windows of the held-out text, evenly spread; without it, all."""
 
 
 class LanguageRecipe(Part):

@@ -193,7 +193,7 @@ class TrainingRecipe(Part):
     validate_every: int = Field(1000, ge=1)
     """Updates between validations; each saves a checkpoint."""
     max_validations: int = Field(200, ge=1)
-    """At most so many."""
+    """Training ends after at most this many validations."""
     max_updates: int | None = Field(None, ge=1)
     """At most this many updates."""
     min_rate: float = Field(1e-5, ge=0)
@@ -228,7 +228,7 @@ class DecodingRecipe(Part):
     length_penalty: float = 0.6
     """Exponent of ((5 + length)/6); larger prefers longer translations."""
     extra_length: int = Field(50, ge=1)
-    """At most so many pieces more than the source."""
+    """A translation has at most this many pieces more than its source."""
 
 
 class Recipe(Part):

@@ -93,7 +93,7 @@ class _Planning:
 
 
 def prolong(folder: Path, minutes: float, console: Screen) -> None:
-    """Let a run that has ended go on for so many minutes more, from where its learning rate began to fall."""
+    """Let a run that has ended go on for this many minutes, from where its learning rate began to fall."""
     run = Run.open(folder)
     recipe, checkpoints = run.recipe, Checkpoints(folder / "checkpoints")
     stable = checkpoints.stable()

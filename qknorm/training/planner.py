@@ -93,12 +93,12 @@ class Plan:
 
 
 def merges_for(words: int) -> int:
-    """Merges of the vocabulary for a text of so many words, both sides: rare pieces cannot be learned."""
+    """Merges of the vocabulary for a text of this many words, both sides: rare pieces cannot be learned."""
     return round(min(max(_MERGES * math.sqrt(words), 2000), 8000) / 500) * 500
 
 
 def shape_for(operations: float, vocabulary: int) -> Shape:
-    """The largest model that learns enough positions with so many floating-point operations."""
+    """The largest model that learns enough positions with this many floating-point operations."""
     affordable = [
         shape for shape in SHAPES if _learned(shape, operations, vocabulary) >= _POSITIONS_PER_WEIGHT * shape.weights
     ]
@@ -122,7 +122,7 @@ def plan(
     positions_per_update: float,
     updates: int | None = None,
 ) -> Plan:
-    """How many updates and validations fit into so many seconds.
+    """How many updates and validations fit into this many seconds.
 
     `updates`: their number, where somebody has decided on it.
     """

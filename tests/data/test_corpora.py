@@ -387,7 +387,7 @@ def test_a_cut_larger_than_the_corpus_says_how_much_there_is(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["ted-gl-en:", "ted-gl-en:0", "ted-gl-en:many", "ted-gl-en:5m", "tinyshakespeare:5k"])
 @pytest.mark.usefixtures("no_network")
 def test_a_size_that_is_none_is_refused_before_any_work(name: str) -> None:
-    with pytest.raises(InputError, match=f"'{name}' is no size"):
+    with pytest.raises(InputError, match=f"'{name}' is not a size"):
         get(name)
 
 

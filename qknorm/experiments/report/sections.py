@@ -182,8 +182,8 @@ def _learning(systems: Sequence[System]) -> list[Group]:
             [
                 *_curves(
                     "Score while learning",
-                    "Quality on the dev set (sentences that are not learned from) after so many updates of the model: "
-                    "higher is better, and a curve that still rises at its end could have gone on.",
+                    "Quality on the dev set (sentences that are not learned from) after this many updates of the "
+                    "model: higher is better, and a curve that still rises at its end could have gone on.",
                     learned, "dev BLEU", lambda each: each.dev_bleu,
                 ),
                 *_curves(

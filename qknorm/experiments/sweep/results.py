@@ -80,7 +80,7 @@ def load_results(folder: Path, failures: Mapping[str, str] | None = None) -> lis
         plan = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
         task, cells = plan.get("task", "language"), plan["cells"]
     except (OSError, ValueError, KeyError):
-        raise InputError(f"{folder} is no folder of a sweep: there is no readable sweep.json in it") from None
+        raise InputError(f"{folder} is not the folder of a sweep: there is no readable sweep.json in it") from None
     return [_load(folder / cell["name"], task, cell["settings"], failures or {}) for cell in cells]
 
 
