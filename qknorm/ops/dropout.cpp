@@ -59,7 +59,7 @@ bool for_type(const Tensor &x, F f) {
     if (is(x, ScalarType::Float)) return f(float{}), true;
     if (is(x, ScalarType::BFloat16)) return f(BFloat16{}), true;
 #ifdef HAS_HALF
-    if (is(x, ScalarType::Half)) return f(_Float16{}), true;
+    if (is(x, ScalarType::Half)) return f(Half{}), true;
 #endif
     return false;
 }

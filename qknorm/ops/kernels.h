@@ -21,10 +21,17 @@ inline void store(BFloat16 &target, float value) {
     target.bits = value != value ? uint16_t(0x7fc0) : uint16_t(nearest_even);
 }
 
-#ifdef __FLT16_MANT_DIG__  // not every compiler knows it
+#if defined(__aarch64__)
+using Half = __fp16;
 #define HAS_HALF
-inline float load(_Float16 value) { return float(value); }
-inline void store(_Float16 &target, float value) { target = _Float16(value); }
+#elif defined(__FLT16_MANT_DIG__)
+using Half = _Float16;
+#define HAS_HALF
+#endif  // any other compiler knows none, and half precision is left to the twins
+
+#ifdef HAS_HALF
+inline float load(Half value) { return float(value); }
+inline void store(Half &target, float value) { target = Half(value); }
 #endif
 
 // log2 and exp2 without branches or tables, so that the loops around them become vector code.

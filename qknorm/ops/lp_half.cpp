@@ -20,7 +20,7 @@ Variant of(float p) {
 
 Variant of_bfloat16(float p, int64_t) { return of<BFloat16>(p); }
 #ifdef HAS_HALF
-Variant of_half(float p, int64_t) { return of<_Float16>(p); }
+Variant of_half(float p, int64_t) { return of<Half>(p); }
 #endif
 
 }  // namespace lp
