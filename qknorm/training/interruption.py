@@ -11,9 +11,10 @@ from typing import Self
 
 
 def _signals() -> list[signal.Signals]:
-    """Those that end a run; what the caller ignores, as nohup does SIGHUP, stays ignored."""
-    known = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    return [number for number in known if signal.getsignal(number) != signal.SIG_IGN]
+    """Those that end a run. A closed terminal does not where somebody said so: nohup ignores its signal."""
+    hang_up = getattr(signal, "SIGHUP", None)
+    is_heeded = hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([hang_up] if is_heeded else [])]
 
 
 class Interruption:

@@ -108,7 +108,7 @@ def test_an_output_folder_may_have_any_name(command: Command) -> None:
     ("options", "message"),
     [
         (["--out", "."], "is a folder"),
-        (["--target", "gl/x"], "no language code"),
+        (["--target", "gl/x"], "not a language code"),
         (["--target", "en"], "two languages"),
     ],
 )
