@@ -12,9 +12,10 @@ from typing import Self
 
 def _signals() -> list[signal.Signals]:
     """Those that end a run. A closed terminal does not where somebody said so: nohup ignores its signal."""
-    hang_up = getattr(signal, "SIGHUP", None)
-    is_heeded = hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, *([hang_up] if is_heeded else [])]
+    always = [signal.SIGINT, signal.SIGTERM]
+    if not hasattr(signal, "SIGHUP") or signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        return always
+    return [*always, signal.SIGHUP]
 
 
 class Interruption:
