@@ -150,7 +150,7 @@ def _found(name: str) -> Path | None:
 
 def _compiled(compiler: str, flags: tuple[str, ...], name: str) -> Path:
     """The new library in the cache: it appears whole or not at all, named after what is in it."""
-    _LOG.info("compiling the CPU kernels for this machine, once: about ten seconds")
+    _LOG.info("compiling the CPU kernels for this machine, once: about twenty seconds")
     with tempfile.TemporaryDirectory(dir=_cache_folder(), prefix="build-") as scratch:
         built = Path(scratch) / "built.so"
         include = ("-isystem", str(_TORCH / "include"))

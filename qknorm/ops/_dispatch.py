@@ -100,3 +100,12 @@ def is_differentiated(*tensors: Tensor) -> bool:
 
 def on_cpu(*tensors: Tensor | None) -> bool:
     return all(tensor is None or tensor.is_cpu for tensor in tensors)
+
+
+def rows_like(x: Tensor) -> Tensor:
+    """An empty tensor in the layout of x, with contiguous rows even where x is a view that overlaps itself."""
+    four = x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
+    four = four if four.stride(3) == 1 else four.contiguous()
+    y = torch.empty_like(four)
+    y = y if y.stride(3) == 1 else torch.empty_like(four, memory_format=torch.contiguous_format)
+    return y if x.dim() == 4 else y.view(x.shape)

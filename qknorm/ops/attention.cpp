@@ -115,8 +115,6 @@ struct Problem {
     RowKey row_key(int64_t b, int64_t h, int64_t i) const { return dropout.row_key((b * heads + h) * queries + i); }
 };
 
-constexpr float LOG2_E = 1.4426950408889634f;
-
 // Calls f(j) for whole vectors of j: loops of a fixed length become straight vector code.
 template <class F>
 ALWAYS_INLINE void for_each(int32_t padded_length, F f) {

@@ -105,7 +105,7 @@ def _plain_backward(
     d_query, d_key = d_logits @ _for_all_heads(key, query), d_logits.transpose(-2, -1) @ query
     found = (d_query, _of_key_heads(d_key, key), _of_key_heads(d_value, value))
     d_query, d_key, d_value = (
-        _rows_like(x).copy_(gradient) for x, gradient in zip((query, key, value), found, strict=True)
+        _dispatch.rows_like(x).copy_(gradient) for x, gradient in zip((query, key, value), found, strict=True)
     )
     return d_query, d_key, d_value
 
@@ -122,14 +122,7 @@ def _fake_backward(
     dropout: float,
     seed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _rows_like(query), _rows_like(key), _rows_like(value)
-
-
-def _rows_like(x: Tensor) -> Tensor:
-    """An empty tensor in the layout of x, with contiguous rows."""
-    x = x if x.stride(3) == 1 else x.contiguous()
-    y = torch.empty_like(x)
-    return y if y.stride(3) == 1 else torch.empty_like(x, memory_format=torch.contiguous_format)
+    return _dispatch.rows_like(query), _dispatch.rows_like(key), _dispatch.rows_like(value)
 
 
 def _logits(query: Tensor, key: Tensor, scale: float, mask: Tensor | None, is_causal: bool) -> Tensor:

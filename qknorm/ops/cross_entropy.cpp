@@ -27,7 +27,7 @@ float loss_of_row(const float *__restrict z, float *__restrict gradient, int64_t
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int32_t i = 0; i < n; ++i) {
-        gradient[i] = exp2_of((z[i] - largest) * 1.4426950408889634f);
+        gradient[i] = exp2_of((z[i] - largest) * LOG2_E);
         sum += gradient[i];
     }
     const float factor = weight / sum, spread = weight * smoothing / float(n);

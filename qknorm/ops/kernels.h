@@ -55,6 +55,16 @@ inline float exp2_of(float a) {
     return a < -126.0f ? 0.0f : scaled;
 }
 
+constexpr float LOG2_E = 1.4426950408889634f;
+
+// NaN is passed over.
+inline float maximum_of(const float *x, int32_t length) {
+    float maximum = -__builtin_inff();
+#pragma omp simd reduction(max : maximum)
+    for (int32_t i = 0; i < length; ++i) maximum = x[i] > maximum ? x[i] : maximum;
+    return maximum;
+}
+
 struct RowKey { uint32_t low, high; };
 
 // Whether an element is dropped is a function of the seed, its row and its place alone: a keyed mixing of bits.

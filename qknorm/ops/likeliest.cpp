@@ -7,17 +7,8 @@
 
 namespace {
 
-constexpr float LOG2_E = 1.4426950408889634f;
-
 // Classes whose largest logit is looked at before any one of them.
 constexpr int32_t BLOCK = 64;
-
-inline float largest_of(const float *x, int32_t length) {
-    float largest = -INFINITY;
-#pragma omp simd reduction(max : largest)
-    for (int32_t i = 0; i < length; ++i) largest = x[i] > largest ? x[i] : largest;
-    return largest;
-}
 
 inline float sum_of_exponentials(const float *__restrict x, int32_t length, float largest) {
     float sum = 0.0f;
@@ -32,7 +23,7 @@ inline float likeliest_of_row(const float *z, int32_t classes, int64_t wanted, f
     float largest = -INFINITY;
     for (int32_t start = 0; start < classes; start += BLOCK) {
         const int32_t length = std::min(classes - start, BLOCK);
-        const float largest_here = largest_of(z + start, length);
+        const float largest_here = maximum_of(z + start, length);
         largest = largest_here > largest ? largest_here : largest;
         if (!(largest_here > best[wanted - 1])) continue;
         for (int32_t i = start; i < start + length; ++i) {

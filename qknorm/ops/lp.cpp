@@ -17,9 +17,9 @@ inline std::optional<Variant> variant_for(const Tensor &x, float p) {
     if (x.dim() == 0 || x.numel() == 0) return std::nullopt;
     const int64_t row = x.size(x.dim() - 1);
     if (is(x, ScalarType::Float)) return of_float(p, row);
-    if (is(x, ScalarType::BFloat16)) return of_bfloat16(p, row);
+    if (is(x, ScalarType::BFloat16)) return of_bfloat16(p);
 #ifdef HAS_HALF
-    if (is(x, ScalarType::Half)) return of_half(p, row);
+    if (is(x, ScalarType::Half)) return of_half(p);
 #endif
     return std::nullopt;
 }

@@ -45,11 +45,11 @@ def _check_scale(scale: Tensor, x: Tensor) -> None:
 def _plain(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:
     """The result, and the norms of the rows (heads at dimension −2)."""
     unit, norms = _unit_and_norm(x, p, eps)
-    return _laid_out(_times(unit, scale).to(x.dtype), _rows_like(x)), norms.squeeze(-1).contiguous()
+    return _laid_out(_times(unit, scale).to(x.dtype), _dispatch.rows_like(x)), norms.squeeze(-1).contiguous()
 
 
 def _fake(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:
-    return _rows_like(x), x.new_empty(x.shape[:-1], dtype=_wide(x.dtype))
+    return _dispatch.rows_like(x), x.new_empty(x.shape[:-1], dtype=_wide(x.dtype))
 
 
 def _plain_backward(
@@ -57,13 +57,13 @@ def _plain_backward(
 ) -> tuple[Tensor, Tensor]:
     """The gradient of x, and x̂ · dy of each row."""
     dx, dots = _gradients(dy, x, scale, norms, p, eps)
-    return _laid_out(dx, _rows_like(x)), dots.contiguous()
+    return _laid_out(dx, _dispatch.rows_like(x)), dots.contiguous()
 
 
 def _fake_backward(
     dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, p: float, eps: float
 ) -> tuple[Tensor, Tensor]:
-    return _rows_like(x), torch.empty_like(norms, memory_format=torch.contiguous_format)
+    return _dispatch.rows_like(x), torch.empty_like(norms, memory_format=torch.contiguous_format)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -192,15 +192,6 @@ def _times(x: Tensor, scale: Tensor | None) -> Tensor:
     if scale is None:
         return x
     return x * (scale.view(-1, 1, 1) if scale.dim() == 1 else scale).to(x.dtype)
-
-
-def _rows_like(x: Tensor) -> Tensor:
-    """An empty tensor in the layout of x, with contiguous rows even where x is a view that overlaps itself."""
-    four = x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
-    four = four if four.stride(3) == 1 else four.contiguous()
-    y = torch.empty_like(four)
-    y = y if y.stride(3) == 1 else torch.empty_like(four, memory_format=torch.contiguous_format)
-    return y if x.dim() == 4 else y.view(x.shape)
 
 
 def _laid_out(y: Tensor, room: Tensor) -> Tensor:

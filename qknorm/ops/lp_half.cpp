@@ -18,9 +18,9 @@ Variant of(float p) {
 
 }  // namespace
 
-Variant of_bfloat16(float p, int64_t) { return of<BFloat16>(p); }
+Variant of_bfloat16(float p) { return of<BFloat16>(p); }
 #ifdef HAS_HALF
-Variant of_half(float p, int64_t) { return of<Half>(p); }
+Variant of_half(float p) { return of<Half>(p); }
 #endif
 
 }  // namespace lp

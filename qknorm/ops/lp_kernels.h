@@ -209,9 +209,9 @@ constexpr Variant variant() {
 
 // The loops for elements of one type: those for this exponent and row length, or more general ones.
 Variant of_float(float p, int64_t row);
-Variant of_bfloat16(float p, int64_t row);
+Variant of_bfloat16(float p);
 #ifdef HAS_HALF
-Variant of_half(float p, int64_t row);
+Variant of_half(float p);
 #endif
 
 }  // namespace lp

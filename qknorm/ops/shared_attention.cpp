@@ -9,17 +9,8 @@
 
 namespace {
 
-constexpr float LOG2_E = 1.4426950408889634f;
-
 // Hypotheses of one sentence lie side by side and have most of their keys in common: one thread takes them together.
 constexpr int64_t ROWS_TOGETHER = 4;
-
-inline float largest_of(const float *x, int32_t length) {
-    float largest = -INFINITY;
-#pragma omp simd reduction(max : largest)
-    for (int32_t i = 0; i < length; ++i) largest = x[i] > largest ? x[i] : largest;
-    return largest;
-}
 
 inline float dot(const float *__restrict a, const float *__restrict b, int32_t length) {
     float sum = 0.0f;
@@ -38,7 +29,7 @@ template <class Key, class Value>
 inline void attend(const float *q, Key key, Value value, float *o, float *scores, int64_t length, int32_t row,
                    float scale) {
     for (int64_t t = 0; t < length; ++t) scores[t] = dot(q, key(t), row) * scale;
-    const float largest = largest_of(scores, int32_t(length));
+    const float largest = maximum_of(scores, int32_t(length));
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int32_t t = 0; t < int32_t(length); ++t) {

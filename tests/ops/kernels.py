@@ -29,3 +29,11 @@ def use_twins(monkeypatch: pytest.MonkeyPatch, *modules: types.ModuleType) -> No
             if isinstance(operator, torch._ops.OpOverload):
                 twin = operator.name().removeprefix("qknorm::") + "_plain"
                 monkeypatch.setattr(module, name, getattr(torch.ops.qknorm, twin).default)
+
+
+def use_route(route: str, monkeypatch: pytest.MonkeyPatch, *modules: types.ModuleType) -> None:
+    """Let the functions of these modules go the way of a "kernel" or of its "twin"."""
+    if route == "twin":
+        use_twins(monkeypatch, *modules)
+    elif not kernels_are_built():
+        pytest.skip("no C++ compiler: the kernels cannot be built")

@@ -8,15 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qknorm.ops import attention
-from tests.ops.kernels import kernels_are_built, use_twins
+from tests.ops.kernels import use_route
 
 
 @pytest.fixture(autouse=True, params=["kernel", "twin"])
 def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "twin":
-        use_twins(monkeypatch, attention)
-    elif not kernels_are_built():
-        pytest.skip("no C++ compiler: the kernels cannot be built")
+    use_route(request.param, monkeypatch, attention)
 
 
 DROPOUT = 0.3

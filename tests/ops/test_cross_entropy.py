@@ -9,15 +9,12 @@ from torch import Tensor
 
 from qknorm.ops import cross_entropy as operators
 from qknorm.ops.cross_entropy import linear_cross_entropy
-from tests.ops.kernels import kernels_are_built, needs_kernel, use_twins
+from tests.ops.kernels import needs_kernel, use_route
 
 
 @pytest.fixture(params=["kernel", "twin"])
 def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "twin":
-        use_twins(monkeypatch, operators)
-    elif not kernels_are_built():
-        pytest.skip("no C++ compiler: the kernels cannot be built")
+    use_route(request.param, monkeypatch, operators)
 
 
 @pytest.mark.usefixtures("_route")

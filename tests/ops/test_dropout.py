@@ -11,7 +11,7 @@ from torch import Tensor
 
 from qknorm.ops import dropout as operators
 from qknorm.ops.dropout import add_dropped, dropout, relu_dropout
-from tests.ops.kernels import kernels_are_built, needs_kernel, use_twins
+from tests.ops.kernels import needs_kernel, use_route
 
 P = 0.3
 
@@ -31,10 +31,7 @@ WITH_P: dict[str, Callable[[Tensor, float], Tensor]] = {
 
 @pytest.fixture(params=["kernel", "twin"])
 def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "twin":
-        use_twins(monkeypatch, operators)
-    elif not kernels_are_built():
-        pytest.skip("no C++ compiler: the kernels cannot be built")
+    use_route(request.param, monkeypatch, operators)
 
 
 @pytest.mark.usefixtures("_route")
