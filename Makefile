@@ -7,7 +7,7 @@ JOEYNMT := .venv-joeynmt
 INSTALL := python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 PIP := $(BIN)/$(INSTALL)
 
-.PHONY: quickstart test test-fast lint format bench bench-attention bench-translation bench-language bench-step bench-quality trials clean
+.PHONY: quickstart test test-fast lint format docs reference bench bench-attention bench-translation bench-language bench-step bench-quality trials clean
 
 quickstart: $(VENV)/toolkit.stamp  ## train two small translators and compare them
 	$(BIN)/qknorm quickstart
@@ -27,6 +27,13 @@ lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/docs.stamp  ## the documentation as a site, build/site; to read it: python -m http.server -d build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+reference: $(VENV)/toolkit.stamp  ## the pages that are made from the code
+	$(BIN)/python -m qknorm.runs.recipe_reference > docs/recipes.md
+	$(BIN)/python -m typer qknorm.cli utils docs --name qknorm --title "Every command" > docs/commands.md
 
 bench: bench-attention bench-translation bench-language bench-step  ## speed and memory against the alternatives, in interleaved runs
 

@@ -140,7 +140,7 @@ def interleaved(
 
     plain = functions["plain"]
     others = {name: function for name, function in functions.items() if name != "plain"}
-    found: dict[str, dict[str, list[float]]] = {name: {"forward": [], "both": []} for name in others}
+    result: dict[str, dict[str, list[float]]] = {name: {"forward": [], "both": []} for name in others}
     plain_turns: list[dict[str, float]] = []
 
     def one_round() -> None:
@@ -148,7 +148,7 @@ def interleaved(
         for name, function in others.items():
             own = turn(function)
             plain_turns.append(turn(plain))
-            for kind, values in found[name].items():
+            for kind, values in result[name].items():
                 neighbours = (plain_turns[-2][kind] + plain_turns[-1][kind]) / 2
                 values.append(own[kind] / neighbours)
 
@@ -164,7 +164,7 @@ def interleaved(
             kind: 1000 * statistics.median(each[kind] for each in plain_turns) for kind in ("forward", "both")
         },
         "ratio": {
-            name: {kind: statistics.median(values) for kind, values in kinds.items()} for name, kinds in found.items()
+            name: {kind: statistics.median(values) for kind, values in kinds.items()} for name, kinds in result.items()
         },
         "rounds": rounds + 1,
     }

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from benchmarks.common import DEFAULT_OUT, finish, machine
 from qknorm import LanguageModel, parameter_groups
 from qknorm.data.characters import Characters
+from qknorm.experiments.machines import Machines
 from qknorm.experiments.sweep import grid as sweeps
 from qknorm.models.gpt import GPT, GPTConfig
 from qknorm.screen import Screen
@@ -85,7 +86,7 @@ def steps(size: tuple[int, ...], nanogpt: Path | None, seconds: float) -> dict[s
     candidates = {f"p={p:g}": our_step(size, p=p) for p in P_VALUES}
     if nanogpt is not None:
         candidates["nanoGPT"] = nanogpt_step(nanogpt, size)
-    plain = our_step(size, qk_norm=None)
+    plain = our_step(size, qk_norm="none")
     characters = torch.randint(VOCABULARY, (batch, context))
     targets = torch.randint(VOCABULARY, (batch, context))
 
@@ -152,17 +153,17 @@ def sweep_throughput(console: Screen) -> dict[str, float]:
             "model: {layers: 6, heads: 6, dim: 96, context: 64, dropout: 0, p: [1.5, 2, 3, 4]}\n"
             "training: {batch: 12, iterations: 60, validate_every: 60, validation_windows: 8}\n"
         )
-        found = {}
+        result = {}
         for name, jobs in (("parallel", None), ("one after the other", 1)):
             sweeps.run(
-                sweeps.plan(recipe, None, ["iterations=1"]), folder / f"warm {name}", console, "local", jobs, None
+                sweeps.plan(recipe, None, ["iterations=1"]), folder / f"warm {name}", console, Machines(jobs=jobs)
             )
             start = time.perf_counter()
             planned = sweeps.plan(recipe)
-            failures = sweeps.run(planned, folder / name, console, "local", jobs, None)
+            failures = sweeps.run(planned, folder / name, console, Machines(jobs=jobs))
             assert not failures, failures
-            found[name] = 3600 * len(planned.cells) / (time.perf_counter() - start)
-        return found
+            result[name] = 3600 * len(planned.cells) / (time.perf_counter() - start)
+        return result
 
 
 def main() -> None:

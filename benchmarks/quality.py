@@ -64,12 +64,12 @@ Outcomes = dict[str, list[Outcome]]
 
 def languages_of(data: Path, pair: str | None) -> tuple[str, str]:
     """Source and target: as given, else as the folder's name ends, such as ted-gl-en."""
-    found = sorted(path.suffix.removeprefix(".") for path in data.glob("train.*"))
-    if len(found) != 2:
-        raise InputError(f"{data} must hold train.xx and train.yy, xx and yy being the languages; found: {found}")
+    result = sorted(path.suffix.removeprefix(".") for path in data.glob("train.*"))
+    if len(result) != 2:
+        raise InputError(f"{data} must hold train.xx and train.yy, xx and yy being the languages; found: {result}")
     source, _, target = (pair or "-".join(data.resolve().name.split("-")[-2:])).partition("-")
-    if sorted((source, target)) != found:
-        raise InputError(f"say which language is the source: PAIR={'-'.join(found)} or PAIR={'-'.join(found[::-1])}")
+    if sorted((source, target)) != result:
+        raise InputError(f"say which language is the source: PAIR={'-'.join(result)} or PAIR={'-'.join(result[::-1])}")
     return source, target
 
 
@@ -105,8 +105,8 @@ def kept_or_made(work: Callable[[Path], Outcome], folder: Path, console: Screen)
     console.print(f"{folder.name}: begun at {time.strftime('%H:%M')}", highlight=False)
     outcome = work(folder.resolve())
     outcome.save(path)
-    shown = ", ".join(f"{scores['bleu']:.2f} at {view} minutes" for view, scores in outcome.tests.items())
-    console.print(f"{folder.name}: test BLEU {shown or 'unknown: nothing was validated in time'}", highlight=False)
+    points = ", ".join(f"{scores['bleu']:.2f} at {view} minutes" for view, scores in outcome.tests.items())
+    console.print(f"{folder.name}: test BLEU {points or 'unknown: nothing was validated in time'}", highlight=False)
     return outcome
 
 
@@ -224,7 +224,7 @@ def markdown(result: dict[str, Any]) -> str:
     """The table, and what has to be known to read it."""
     outcomes, minutes = outcomes_of(result), result["minutes"]
     views = [minutes * part for part in PARTS]
-    found = {system: [tested(runs, view) for view in views] for system, runs in outcomes.items()}
+    outcome = {system: [tested(runs, view) for view in views] for system, runs in outcomes.items()}
     heading = [
         "test BLEU after",
         *(f"{view:.3g} min" for view in views),
@@ -236,19 +236,19 @@ def markdown(result: dict[str, Any]) -> str:
     rows = []
     for system, runs in outcomes.items():
         facts, end = runs[0].facts, runs[0].tests.get(f"{minutes:g}", {})
-        numbers = [_shown(facts.get(key), ",.0f") for key in ("updates", "target pieces/s", "parameters")]
-        rows.append([system, *(_shown(value) for value in found[system]), _shown(end.get("chrf")), *numbers])
-    if JOEYNMT in found:
+        numbers = [_in_digits(facts.get(key), ",.0f") for key in ("updates", "target pieces/s", "parameters")]
+        rows.append([system, *(_in_digits(value) for value in outcome[system]), _in_digits(end.get("chrf")), *numbers])
+    if JOEYNMT in outcome:
         ratios = [
             f"{own / other:.2f}" if own is not None and other else "–"
-            for own, other in zip(found[OURS], found[JOEYNMT], strict=True)
+            for own, other in zip(outcome[OURS], outcome[JOEYNMT], strict=True)
         ]
         rows.append([f"{OURS} × {JOEYNMT}", *ratios, "", "", "", ""])
     lines = [heading, ["---", *["--:"] * (len(heading) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n\n" + "\n".join(words(result)) + "\n"
 
 
-def _shown(value: float | None, form: str = ".2f") -> str:
+def _in_digits(value: float | None, form: str = ".2f") -> str:
     return "–" if value is None else format(value, form)
 
 
@@ -321,7 +321,7 @@ def verdict(result: dict[str, Any]) -> list[str]:
         elif own < TIMES_AS_GOOD * theirs and (early is None or early < theirs):
             missed.append(
                 f"{minutes:g} minutes: {own:.2f} BLEU against {theirs:.2f} of {JOEYNMT}, goal {TIMES_AS_GOOD:g} times "
-                f"as many; or as many in a third of the time, where ours were {_shown(early)}"
+                f"as many; or as many in a third of the time, where ours were {_in_digits(early)}"
             )
     return missed
 

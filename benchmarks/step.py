@@ -97,8 +97,8 @@ def measure(roots: dict[str, Path], threads: int, positions: int, half: bool, ro
         "where": {kind: round(share, 3) for kind, share in workers["now"].ask("profile").items()},
     }
     if "old" in turns:
-        pairs = zip(turns["now"], turns["old"], strict=True)
-        row["against_old"] = round(median(now["seconds"] / old["seconds"] for now, old in pairs), 3)
+        compared = zip(turns["now"], turns["old"], strict=True)
+        row["against_old"] = round(median(now["seconds"] / old["seconds"] for now, old in compared), 3)
         row["where_old"] = {kind: round(share, 3) for kind, share in workers["old"].ask("profile").items()}
     for worker in workers.values():
         worker.close()

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from qknorm.data.batches import Batch
-from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
+from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
 from qknorm.training.half import use_half_products
 
 LENGTH = 28  # pieces of a sentence, as in talks
@@ -43,7 +43,7 @@ class Learner:
             dim=dim, feed_forward=feed_forward, encoder_layers=layers[0], decoder_layers=layers[1], heads=dim // 64,
             scale_init=12.0, dropout=0.2, embedding_dropout=0.2, attention_dropout=0.1, relu_dropout=0.1,
         )  # fmt: skip
-        self.model = TranslatorModel(config, [LanguagePair(0, 1, torch.ones(pieces, dtype=torch.bool))]).train()
+        self.model = TranslatorModel(config, [Direction(0, 1, torch.ones(pieces, dtype=torch.bool))]).train()
         if half:
             use_half_products(self.model)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=True)

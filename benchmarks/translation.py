@@ -82,7 +82,7 @@ VOCABULARY = 8000
 # log-normal, and so is the target's length over the source's; so large a share of the pieces occurs in a target.
 SOURCE_MEDIAN, SOURCE_SPREAD = 21.2, 0.61
 TARGET_PER_SOURCE, TARGET_SPREAD = 1.06, 0.19
-SAID_SHARE = 0.72
+TARGET_SHARE = 0.72
 LONGEST = 200
 SENTENCES_DRAWN = 20_000
 UPDATES_PER_TURN = 4
@@ -118,14 +118,14 @@ def drawn_sentences(seed: int = 0) -> Sentences:
     rng = np.random.default_rng(seed)
     source = SOURCE_MEDIAN * np.exp(SOURCE_SPREAD * rng.standard_normal(SENTENCES_DRAWN))
     target = source * TARGET_PER_SOURCE * np.exp(TARGET_SPREAD * rng.standard_normal(SENTENCES_DRAWN))
-    first_said = VOCABULARY - round(SAID_SHARE * VOCABULARY)
+    first_target = VOCABULARY - round(TARGET_SHARE * VOCABULARY)
 
     def pieces(lengths: np.ndarray[Any, Any], lowest: int) -> list[Pieces]:
         counts = np.clip(np.round(lengths) - 1, 1, LONGEST).astype(int)
         return [rng.integers(lowest, VOCABULARY, count).tolist() for count in counts]
 
-    sources, targets = pieces(source, len(SPECIAL_PIECES)), pieces(target, first_said)
-    return Sentences(sources, targets, VOCABULARY, [UNK, EOS, *range(first_said, VOCABULARY)])
+    sources, targets = pieces(source, len(SPECIAL_PIECES)), pieces(target, first_target)
+    return Sentences(sources, targets, VOCABULARY, [UNK, EOS, *range(first_target, VOCABULARY)])
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Trained:
 
     @property
     def is_plain(self) -> bool:
-        return self.translator.model.config.attention == "dot"
+        return self.translator.model.config.qk_norm == "none"
 
     def our_decoder(self) -> OurDecoder:
         return OurDecoder(self.translator.model, self.translator.settings)
@@ -155,15 +155,15 @@ class Trained:
 
 def trained_runs(given: Iterable[Path], corpus: str, out: Path, console: Screen) -> tuple[Trained, Trained]:
     """One run with QKNorm and one with dot products: those that are given, else trained here once and kept."""
-    found = {run.is_plain: run for run in map(Trained.load, given)}
+    result = {run.is_plain: run for run in map(Trained.load, given)}
     for is_plain, name in ((False, "qknorm"), (True, "plain")):
         folder = out / "runs" / name
-        if is_plain not in found:
+        if is_plain not in result:
             if not (folder / "test" / "scores.json").exists():
                 console.print(f"Training {folder} on {corpus}; give a run of your own with --run FOLDER.")
                 train(_recipe(corpus, is_plain), folder, console, resume=(folder / "recipe.yaml").exists())
-            found[is_plain] = Trained.load(folder)
-    return found[False], found[True]
+            result[is_plain] = Trained.load(folder)
+    return result[False], result[True]
 
 
 def _recipe(corpus: str, is_plain: bool) -> Any:
@@ -176,7 +176,7 @@ def _recipe(corpus: str, is_plain: bool) -> Any:
         "heads": SIZE.heads,
         **dict.fromkeys(("dropout", "embedding_dropout"), 0.1),
         **dict.fromkeys(("attention_dropout", "relu_dropout"), 0.0),
-        **({"attention": "dot", "fix_norm": False} if is_plain else {}),
+        **({"qk_norm": "none", "fix_norm": False} if is_plain else {}),
     }
     training = {"budget": 2048, "schedule": "cosine", "peak": 1.5e-3, "warmup": 100}
     training |= {"max_updates": 700, "validate_every": 700}
@@ -264,31 +264,31 @@ def measure_decoding(run: Trained, sentences: int, rounds: int, peers: Peers, co
         console.print(f"Left out: {error}.")
 
     works = {name: partial(worker.call, "translate") for name, worker in workers.items()}
-    seconds, said = over_batches(works, batches, rounds, "decoding")
+    seconds, outputs = over_batches(works, batches, rounds, "decoding")
     for worker in workers.values():
         worker.stop()
     translator = Worker(our_translator, run.folder)
     translator.call("translate", lines)  # not counted
     seconds[OWN_BATCHES] = [translator.call("translate", lines)[0] for _ in range(rounds)]
     translator.stop()
-    found = {name: [pieces for batch in batches_of for pieces in batch] for name, batches_of in said.items()}
+    outcome = {name: [pieces for batch in batches_of for pieces in batch] for name, batches_of in outputs.items()}
     count = sum(map(len, batches))
     result = {
         "unit": "sentences/s",
         "sentences": count,
         **summary({name: [count / each for each in values] for name, values in seconds.items()}),
         "pieces per sentence": {
-            name: statistics.mean(len(one) + 1 for one in all_of) for name, all_of in found.items()
+            name: statistics.mean(len(pieces) + 1 for pieces in all_of) for name, all_of in outcome.items()
         },
     }
-    result["equal translations"] = {name: share_equal(found[ours], found[name]) for name in found if name != ours}
-    if CTRANSLATE2 in found:
+    result["equal translations"] = {name: share_equal(outcome[ours], outcome[name]) for name in outcome if name != ours}
+    if CTRANSLATE2 in outcome:
         result["equal in greedy search"] = equal_in_greedy_search(run, batches)
     return result
 
 
 def share_equal(some: Sequence[Pieces], others: Sequence[Pieces]) -> float:
-    return statistics.mean(one == other for one, other in zip(some, others, strict=True))
+    return statistics.mean(ours == theirs for ours, theirs in zip(some, others, strict=True))
 
 
 def equal_in_greedy_search(run: Trained, batches: Sequence[Sequence[Pieces]]) -> float:
@@ -297,12 +297,12 @@ def equal_in_greedy_search(run: Trained, batches: Sequence[Sequence[Pieces]]) ->
 
     model, settings = run.translator.model, replace(run.translator.settings, beam_size=1)
     ours, theirs = OurDecoder(model, settings), CTranslate2Decoder(model, settings)
-    said, said_by_them = [], []
+    by_us, by_them = [], []
     for batch in batches:
-        said += ours.translate(batch)
+        by_us += ours.translate(batch)
         limits = (len(source) + settings.extra_length for source in batch)
-        said_by_them += [pieces[:limit] for pieces, limit in zip(theirs.translate(batch), limits, strict=True)]
-    return share_equal(said, said_by_them)
+        by_them += [pieces[:limit] for pieces, limit in zip(theirs.translate(batch), limits, strict=True)]
+    return share_equal(by_us, by_them)
 
 
 def measure_forced(qknorm: Trained, plain: Trained, sentences: int, rounds: int, peers: Peers) -> dict[str, Any]:
@@ -310,10 +310,10 @@ def measure_forced(qknorm: Trained, plain: Trained, sentences: int, rounds: int,
     workers = {OURS: Worker(our_decoder, qknorm.folder), OURS_DOT: Worker(our_decoder, plain.folder)}
     workers |= standard_transformers(plain, peers)
     works = {name: forced_to_longest(worker) for name, worker in workers.items()}
-    seconds, said = over_batches(works, plain.batches(sentences), rounds, "forced lengths")
+    seconds, outputs = over_batches(works, plain.batches(sentences), rounds, "forced lengths")
     for worker in workers.values():
         worker.stop()
-    counts = {name: sum(pieces) for name, pieces in said.items()}
+    counts = {name: sum(pieces) for name, pieces in outputs.items()}
     if len(set(counts.values())) > 1:
         raise RuntimeError(f"not all said equally much: {counts}")
     rates = {name: [counts[name] / each for each in values] for name, values in seconds.items()}
@@ -383,13 +383,13 @@ def over_batches(
 def summary(rates: dict[str, list[float]]) -> dict[str, Any]:
     """Median rates, and the median over the rounds of each system's rate relative to each other's."""
 
-    def ratio(one: str, other: str) -> float:
-        return statistics.median(own / theirs for own, theirs in zip(rates[one], rates[other], strict=True))
+    def ratio(first: str, second: str) -> float:
+        return statistics.median(own / theirs for own, theirs in zip(rates[first], rates[second], strict=True))
 
     return {
         "rounds": len(next(iter(rates.values()))),
         "rate": {name: statistics.median(values) for name, values in rates.items()},
-        "ratio": {one: {other: ratio(one, other) for other in rates if other != one} for one in rates},
+        "ratio": {name: {other: ratio(name, other) for other in rates if other != name} for name in rates},
     }
 
 

@@ -2,10 +2,11 @@
 
     make trials [DATA=FOLDER] [JOBS=1]
 
-docs/measured/queue.yaml lists the trials: a name, a corpus (a folder of DATA, or one that `qknorm data get` knows), the
-minutes, and settings. Each is `qknorm train --src … --tgt … --minutes N` with these settings. Its result is a line of
-docs/measured/trials.jsonl; what has a line is not run again, so that a queue that was killed goes on. No test set is
-read: the dev set takes its place, and is scored with a beam at the end.
+docs/measured/queue.yaml lists the trials: a name, a corpus (a folder of DATA, or one that `qknorm data get` knows), how
+many of its lines (all, if it does not say), the minutes, and settings. Each is a `qknorm train --src … --tgt …
+--minutes N` with these settings. Its result is a line of docs/measured/trials.jsonl; what has a line is not run again,
+so that a queue that was killed goes on, and one that runs can be added to. No test set is read: the dev set takes its
+place, and is scored with a beam at the end.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +39,49 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of corpora, each with train and dev in two languages")
     parser.add_argument("--jobs", type=int, default=1, help="trials at a time, one core each")
     arguments = parser.parse_args()
-    done = {json.loads(line).get("name") for line in RESULTS.read_text().splitlines()} if RESULTS.exists() else set()
-    trials = [trial for trial in yaml.safe_load(QUEUE.read_text()) if trial["name"] not in done]
-    speed = operations_per_second(threads=1) / 1e9
+    queue = Queue(QUEUE, RESULTS)
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for result in pool.map(lambda trial: run(trial, arguments.data), trials):
-            with RESULTS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(result | {"gigaflops_of_a_core": round(speed)}, ensure_ascii=False) + "\n")
-            print(json.dumps(result, ensure_ascii=False), flush=True)
+        for worker in [pool.submit(work, queue, arguments.data) for _ in range(arguments.jobs)]:
+            worker.result()
+
+
+class Queue:
+    """The trials that have no result yet. The file is read again for each, so that trials can be added meanwhile."""
+
+    def __init__(self, trials: Path, results: Path) -> None:
+        self._trials, self._results, self._lock = trials, results, threading.Lock()
+        self._taken: set[str] = set()
+        self._speed = operations_per_second(threads=1) / 1e9
+
+    def take(self) -> dict[str, Any] | None:
+        """The next trial, which nobody else gets; None if there is none."""
+        with self._lock:
+            lines = self._results.read_text(encoding="utf-8").splitlines() if self._results.exists() else []
+            done = self._taken | {json.loads(line).get("name") for line in lines}
+            trials: list[dict[str, Any]] = yaml.safe_load(self._trials.read_text(encoding="utf-8"))
+            trial = next((trial for trial in trials if trial["name"] not in done), None)
+            self._taken |= set() if trial is None else {trial["name"]}
+            return trial
+
+    def record(self, result: dict[str, Any]) -> None:
+        line = json.dumps(result | {"gigaflops_of_a_core": round(self._speed)}, ensure_ascii=False)
+        with self._lock, self._results.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        print(line, flush=True)
+
+
+def work(queue: Queue, data: Path | None) -> None:
+    """One trial after the other, until the queue is empty."""
+    while (trial := queue.take()) is not None:
+        queue.record(run(trial, data))
 
 
 def run(trial: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
     """Train once, and say what came out."""
     with tempfile.TemporaryDirectory() as scratch:
         train, dev = (files(trial["corpus"], split, data) for split in ("train", "dev"))
+        if "lines" in trial:
+            train = (first_lines(train[0], trial["lines"], scratch), first_lines(train[1], trial["lines"], scratch))
         held_out = "[" + ",".join(map(str, dev)) + "]"
         command = [sys.executable, "-m", "qknorm", "train", "--src", str(train[0]), "--tgt", str(train[1])]
         command += ["--minutes", str(trial["minutes"]), "--runs", scratch, "name=trial", f"dev={held_out}"]
@@ -71,6 +103,14 @@ def files(corpus: str, split: str, data: Path | None) -> tuple[Path, Path]:
         source, target = (data / corpus / f"{split}.{language}" for language in corpus.split("-")[-2:])
         return source.resolve(), target.resolve()
     return corpora.get(corpus).files(split)
+
+
+def first_lines(file: Path, count: int, folder: str) -> Path:
+    """A corpus as somebody has it who has less."""
+    part = Path(folder) / file.name
+    with file.open(encoding="utf-8", newline="\n") as lines:
+        part.write_text("".join(islice(lines, count)), encoding="utf-8", newline="\n")
+    return part
 
 
 def outcome(run: Path) -> dict[str, Any]:

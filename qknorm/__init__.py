@@ -1,14 +1,26 @@
 """Attention with Lp-normalised queries and keys."""
 
+from contextlib import nullcontext as _nullcontext
 from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
+from qknorm.errors import needs as _needs
+
 if TYPE_CHECKING:
-    from qknorm.attention.functional import qk_attention, qk_attention_weights
+    from qknorm import hf as hf
+    from qknorm.attention import testing
+    from qknorm.attention.cache import KeyValueCache, KeyValues
+    from qknorm.attention.functional import causal_mask, normalize_qk, qk_attention, qk_attention_weights
+    from qknorm.attention.graft import graft, strength_
+    from qknorm.attention.length import LogLength
     from qknorm.attention.lp import lp_normalize
-    from qknorm.attention.module import KeyValueCache, KeyValues, LpNorm, QKNormAttention, parameter_groups
+    from qknorm.attention.module import QKNormAttention, parameter_groups
+    from qknorm.attention.multihead import MultiheadAttention
+    from qknorm.attention.norms import LpNorm
+    from qknorm.attention.rotary import Rotary
     from qknorm.attention.scale import comparable_scale, henry_scale, percentile_length
+    from qknorm.attention.watch import watch
     from qknorm.decoding.language_model import LanguageModel as LanguageModel
     from qknorm.decoding.translator import Translator as Translator
 
@@ -18,36 +30,58 @@ __version__ = _version("qknorm")
 __all__ = [
     "KeyValueCache",
     "KeyValues",
+    "LogLength",
     "LpNorm",
+    "MultiheadAttention",
     "QKNormAttention",
+    "Rotary",
     "__version__",
+    "causal_mask",
     "comparable_scale",
+    "graft",
     "henry_scale",
     "lp_normalize",
+    "normalize_qk",
     "parameter_groups",
     "percentile_length",
     "qk_attention",
     "qk_attention_weights",
+    "strength_",
+    "testing",
+    "watch",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("qk_attention", "qk_attention_weights"), "qknorm.attention.functional"),
-    "lp_normalize": "qknorm.attention.lp",
+    **dict.fromkeys(("KeyValueCache", "KeyValues"), "qknorm.attention.cache"),
     **dict.fromkeys(
-        ("KeyValueCache", "KeyValues", "LpNorm", "QKNormAttention", "parameter_groups"), "qknorm.attention.module"
+        ("causal_mask", "normalize_qk", "qk_attention", "qk_attention_weights"), "qknorm.attention.functional"
     ),
+    **dict.fromkeys(("graft", "strength_"), "qknorm.attention.graft"),
+    "LogLength": "qknorm.attention.length",
+    "lp_normalize": "qknorm.attention.lp",
+    **dict.fromkeys(("QKNormAttention", "parameter_groups"), "qknorm.attention.module"),
+    "MultiheadAttention": "qknorm.attention.multihead",
+    "LpNorm": "qknorm.attention.norms",
+    "Rotary": "qknorm.attention.rotary",
     **dict.fromkeys(("comparable_scale", "henry_scale", "percentile_length"), "qknorm.attention.scale"),
-    "LanguageModel": "qknorm.decoding.language_model",  # of the toolkit, as is the next
+    "hf": "qknorm.hf",
+    "testing": "qknorm.attention.testing",
+    "watch": "qknorm.attention.watch",
+    "LanguageModel": "qknorm.decoding.language_model",
     "Translator": "qknorm.decoding.translator",
 }
+_WHOLE = {"hf", "testing"}  # modules with names of their own
+_OF_TOOLKIT = {"LanguageModel", "Translator"}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, and only then: `qknorm --help` needs no torch, and the library needs no toolkit."""
     if name not in _HOMES:
         raise AttributeError(f"module 'qknorm' has no attribute {name!r}")
-    found = globals()[name] = getattr(_import_module(_HOMES[name]), name)
-    return found
+    with _needs("toolkit", f"qknorm.{name}") if name in _OF_TOOLKIT else _nullcontext():
+        home = _import_module(_HOMES[name])
+    value = globals()[name] = home if name in _WHOLE else getattr(home, name)
+    return value
 
 
 def __dir__() -> list[str]:

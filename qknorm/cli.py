@@ -11,12 +11,14 @@ import sys
 import warnings
 from typing import Annotated
 
+from qknorm.errors import NO_TOOLKIT, InputError
+
 try:
     import typer
 
     from qknorm.screen import escaped
 except ImportError:
-    print("qknorm: the command needs the toolkit; install it with: pip install 'qknorm[toolkit]'", file=sys.stderr)
+    print(f"qknorm: {NO_TOOLKIT}", file=sys.stderr)
     sys.exit(2)
 
 import qknorm
@@ -30,7 +32,6 @@ from qknorm.commands.score import score
 from qknorm.commands.sweep import sweep
 from qknorm.commands.train import train
 from qknorm.commands.translate import translate
-from qknorm.errors import InputError
 from qknorm.memory import keep_freed_memory
 
 app = typer.Typer(
@@ -57,8 +58,8 @@ _BROKEN_PIPE = 141  # what a shell reports of a program that such a pipe ended
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"qknorm {qknorm.__version__}")
         raise typer.Exit
 
@@ -91,6 +92,11 @@ def main() -> None:
         if debug:
             raise
         print(f"qknorm: {escaped(_sentence(error))}", file=sys.stderr)
+        sys.exit(2)
+    except ModuleNotFoundError:  # other packages bring typer without the rest of the toolkit
+        if debug:
+            raise
+        print(f"qknorm: {NO_TOOLKIT}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ _PATIENCE = timedelta(hours=24)
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Join the processes that torchrun started beside this one, if any.
+    """Join the processes that torchrun started beside this one, if any; one that did, ends where this block ends.
 
     The first process that fails speaks for all. Whatever fails after it fails alike or because of it, and is silent.
     """
@@ -31,7 +32,7 @@ def together() -> Iterator[None]:
         return
     store, rank, world_size = next(rendezvous("env://"))
     if torch.cuda.is_available():
-        torch.cuda.set_device(device())
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=_PATIENCE)
     try:
@@ -41,6 +42,18 @@ def together() -> Iterator[None]:
             raise SystemExit(2) from None
         raise
     dist.destroy_process_group()
+    _end()
+
+
+def _end() -> None:
+    """End this process at once, with everything said.
+
+    torch never ends the threads of a process group that DistributedDataParallel has used. One that still lets go of
+    its last tensor while the interpreter is taken apart aborts the process, and torchrun then kills all others.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def rank() -> int:
@@ -56,7 +69,7 @@ def count() -> int:
 def device() -> torch.device:
     """The GPU of this process, or the CPU."""
     if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
 

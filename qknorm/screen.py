@@ -29,4 +29,4 @@ class Screen(Console):
 
 def escaped(text: str) -> str:
     """Text whose control characters can be seen, and do nothing: \\x1b in place of an escape."""
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

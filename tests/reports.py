@@ -1,13 +1,18 @@
-"""Runs for tests of the report: made from a trained one, without training."""
+"""For tests of the report: runs that are made from a trained one without training, and a reader of pages."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from html.parser import HTMLParser
 from pathlib import Path
 
 from qknorm.data.textfiles import read_lines, write_lines
-from qknorm.runs.recipe import load_recipe, save_recipe
+from qknorm.experiments.papers.output import write
+from qknorm.experiments.papers.plan import plan
+from qknorm.experiments.papers.table import load_table
+from qknorm.experiments.papers.views import view
+from qknorm.runs.recipe import Recipe, load_recipe, save_recipe
 
 HOSTILE_NAME = "<img src=x onerror=document.title='run'>"
 HOSTILE_LINE = "<b>one</b> & \"two\" </script><script>document.title='run'</script> three \u2028 four five six"
@@ -37,3 +42,58 @@ def two_systems(trained: Path, folder: Path) -> Path:
             run / "dropped.tsv", ["line\treason\tsource\ttarget", f"3\tduplicate\t{HOSTILE_LINE}\t{HOSTILE_LINE}"]
         )
     return folder
+
+
+OWN_TABLE = """
+title: Does every second word matter?
+question: Is a translation without them worse?
+caveat: Nothing was trained.
+bleu: tokens
+reference: whole
+rows:
+  - {name: shorter, changes: {training: {budget: 2048}}}
+  - {name: whole, published: 30.5}
+  - {name: alike, label: almost whole, changes: {training: {budget: 1024}}}
+"""
+
+
+def experiment(trained: Path, folder: Path, corpus: Path) -> Path:
+    """A folder as `qknorm reproduce` leaves it, with a table of three rows; returns its page."""
+    (folder / "own.yaml").write_text(OWN_TABLE)
+    planned = plan(load_table(str(folder / "own.yaml")), "own.yaml", "smoke", str(corpus), 1)
+    for cell in planned.runs:
+        run = folder / cell.name
+        assert isinstance(cell.recipe, Recipe)
+        shutil.copytree(trained, run)
+        training = load_recipe(run / "recipe.yaml").training.model_copy(update={"budget": cell.recipe.training.budget})
+        save_recipe(load_recipe(run / "recipe.yaml").model_copy(update={"training": training}), run / "recipe.yaml")
+        lines = list(read_lines(run / "test" / "hypotheses.txt"))
+        cut = {"shorter": len(lines), "alike": len(lines) // 20}.get(run.name.partition("_")[0], 0)
+        shorter = [" ".join(line.split()[::2]) for line in lines[:cut]]
+        write_lines(run / "test" / "hypotheses.txt", [*shorter, *lines[cut:]])
+        (run / "result.json").write_text(json.dumps({"best_dev_bleu": 1.0, "seconds": 1.0}))
+    return write(planned, view(planned.experiment, folder), folder)
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its tags, its visible text, and the text of its scripts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = self.data = ""
+        self._inside = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = str(dict(attrs).get("type", tag)) if tag in ("script", "style") else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = "" if tag in ("script", "style") else self._inside
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "application/json":
+            self.data += data
+        elif not self._inside:
+            self.text += data

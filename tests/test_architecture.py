@@ -1,4 +1,4 @@
-"""The rooms of the package: stairs only go down, and the picture of them in docs/architecture.md is true."""
+"""The rooms of the package: stairs only go down, the picture in docs/architecture.md is true, and tests mirror them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ ORDER = [
     {"errors", "cache", "memory", "screen", "__init__", "__main__"},
     {"ops"},
     {"attention"},
+    {"hf"},
     {"processes"},
     {"data"},
-    {"counting", "models"},
+    {"counting", "models", "optimisation", "metrics"},
     {"runs"},
     {"evaluation"},
     {"decoding"},
     {"training"},
+    {"tasks"},
     {"experiments"},
     {"commands"},
     {"cli"},
@@ -32,6 +34,35 @@ HEIGHT = {room: floor for floor, rooms in enumerate(ORDER) for room in rooms}
 # The package as somebody imports it: its names lie above, and are fetched when they are asked for.
 FRONT = {"__init__", "__main__"}
 MODULES = sorted(PACKAGE.rglob("*.py"))
+
+TESTS = ROOT / "tests"
+# Tests of what is true of a whole room or of the project, and not of one module.
+OF_ROOMS = {
+    *("test_architecture.py", "test_packaging.py", "test_site.py"),
+    *("attention/test_mathematics.py", "attention/test_onnx.py", "attention/test_parallel.py"),
+    *("ops/test_documented.py", "ops/test_public.py", "ops/test_sanitizers.py", "ops/test_table.py"),
+}
+# Modules that are seen through another: what is part of something larger, or what only a whole command shows.
+TESTED_BY = {
+    "attention/torch_masks.py": "attention/test_multihead.py",
+    "data/phrasebook/grammar.py": "data/test_phrasebook.py",
+    "data/phrasebook/lexicon.py": "data/test_phrasebook.py",
+    "experiments/papers/views.py": "experiments/papers/test_output.py",
+    "experiments/display.py": "journeys/test_language.py",
+    "experiments/quickstart.py": "journeys/test_quickstart.py",
+    "experiments/report/material.py": "experiments/report/test_contests.py",
+    "experiments/sweep/answer.py": "experiments/sweep/test_rates.py",
+    "experiments/sweep/results.py": "experiments/sweep/test_scores.py",
+    "experiments/sweep/views.py": "experiments/sweep/test_rates.py",
+    "hf/norms.py": "hf/test_spec.py",
+    "metrics/metric.py": "metrics/test_table.py",
+    "ops/_dispatch.py": "ops/test_table.py",
+    "processes.py": "journeys/test_processes.py",
+    "tasks/description.py": "tasks/test_table.py",
+    "training/loggers/logger.py": "training/loggers/test_table.py",
+    "training/planned.py": "journeys/test_planning.py",
+    "training/speed.py": "journeys/test_planning.py",
+}
 
 
 def room_of(module: str) -> str:
@@ -85,8 +116,8 @@ def rooms_of_the_picture() -> dict[str, str]:
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     (picture,) = re.findall(r"^```\nqknorm/\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     package = picture.partition("\ntests/")[0]
-    found = re.findall(r"^  (\w+)(?:/|\.py) (.*?)(?=^  \w|\Z)", package, re.DOTALL | re.MULTILINE)
-    return dict(found)
+    result = re.findall(r"^  (\w+)(?:/|\.py) (.*?)(?=^  \w|\Z)", package, re.DOTALL | re.MULTILINE)
+    return dict(result)
 
 
 def test_the_picture_shows_every_room_and_no_other() -> None:
@@ -99,3 +130,60 @@ def test_the_picture_shows_every_file(path: Path) -> None:
     room, *inside = path.relative_to(PACKAGE).parts
     if inside and path.name != "__init__.py":
         assert re.search(rf"\b{path.stem}\b", rooms_of_the_picture()[room])
+
+
+def hops() -> list[tuple[str, str]]:
+    """What the walks of docs/architecture.md name: a file, and a function or class in it or nothing."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    walks = page.partition("## Three walks")[2].partition("\n## ")[0]
+    return [(file, name) for file, name in re.findall(r"\| `([\w/.]+)(?:: ([\w.]+))?` \|$", walks, re.MULTILINE)]
+
+
+def names_in(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield prefix + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from names_in(node.body, f"{node.name}.")
+
+
+@pytest.mark.parametrize(("file", "name"), hops())
+def test_every_hop_of_a_walk_exists(file: str, name: str) -> None:
+    text = (PACKAGE / file).read_text(encoding="utf-8")
+    assert not name or name in set(names_in(ast.parse(text).body))
+
+
+def test_there_are_three_walks() -> None:
+    assert len(hops()) > 20
+
+
+def mirror_of(path: Path) -> str:
+    """Where the tests of a module are: those of ops/_build.py in ops/test_build.py."""
+    module = path.relative_to(PACKAGE)
+    return module.with_name(f"test_{module.stem.lstrip('_')}.py").as_posix()
+
+
+def has_logic(path: Path) -> bool:
+    """Whether a module does something itself: commands only hand arguments on, and the journeys run them."""
+    is_handing_on = path.relative_to(PACKAGE).parts[0] in {"commands", "cli.py"} or path.name == "__init__.py"
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return any(isinstance(node, ast.FunctionDef) for node in nodes) and not is_handing_on
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if has_logic(path)], ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_every_module_has_its_tests(path: Path) -> None:
+    module = path.relative_to(PACKAGE).as_posix()
+    assert (TESTS / TESTED_BY.get(module, mirror_of(path))).is_file()
+    assert module not in TESTED_BY or not (TESTS / mirror_of(path)).exists()
+
+
+def test_every_test_has_its_module() -> None:
+    mirrors = {mirror_of(path) for path in MODULES} | {
+        mirror_of(path.parent) for path in MODULES if path.name == "__init__.py" and path.parent != PACKAGE
+    }
+    files = {path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
+    of_package = {file for file in files if not file.startswith(("journeys/", "benchmarks/"))}
+    assert of_package - mirrors == OF_ROOMS
+    assert {(PACKAGE / module).is_file() for module in TESTED_BY} == {True}

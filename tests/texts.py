@@ -15,6 +15,6 @@ def benchmark_text(name: str) -> Path:
     folder = os.environ.get(VARIABLE)
     if not folder:
         pytest.skip(f"needs the benchmark texts: {VARIABLE} names their folder (see CONTRIBUTING.md)")
-    found = Path(folder, name)
-    assert found.exists(), f"{VARIABLE} is {folder}, which has no {name}"
-    return found
+    result = Path(folder, name)
+    assert result.exists(), f"{VARIABLE} is {folder}, which has no {name}"
+    return result

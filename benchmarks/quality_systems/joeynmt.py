@@ -50,9 +50,11 @@ def run(
     reports = [json.loads(line) for line in read_lines(folder / "validations.jsonl")]
     own = parse_validations((model / "validations.txt").read_text(encoding="utf-8"))
     references = contest.lines("dev", contest.target)
-    said = {report["updates"]: list(read_lines(model / f"{report['updates']}.hyps")) for report in reports}
+    translations = {report["updates"]: list(read_lines(model / f"{report['updates']}.hyps")) for report in reports}
     curve = [
-        Validation(report["minutes"], report["updates"], bleu(said[report["updates"]], references, contest.tokenized))
+        Validation(
+            report["minutes"], report["updates"], bleu(translations[report["updates"]], references, contest.tokenized)
+        )
         for report in reports
     ]
     # It chooses by its own dev BLEU, which is of the text as it stands.
@@ -62,8 +64,8 @@ def run(
         chosen = best_by(view, by_its_own)
         if chosen is not None:
             hypotheses = _translate_test(settings, chosen.updates, launch, contest, folder)
-            found = scores(hypotheses, contest.references, contest.tokenized, contest.target)
-            tests[f"{view:g}"] = found | {"updates": chosen.updates}
+            result = scores(hypotheses, contest.references, contest.tokenized, contest.target)
+            tests[f"{view:g}"] = result | {"updates": chosen.updates}
     for checkpoint in model.glob("*.ckpt"):  # a hundred megabytes each
         checkpoint.unlink()
     last = reports[-1] if reports else {}
@@ -192,9 +194,9 @@ def save_config(content: Mapping[str, Any], path: Path) -> None:
 
 def parse_validations(text: str) -> dict[int, dict[str, float]]:
     """Its validations.txt: for each number of updates the measures that it wrote, such as bleu and ppl."""
-    found = {}
+    result = {}
     for line in text.splitlines():
         measures = {name.lower(): float(value) for name, value in re.findall(r"(\w+): ([-\w.]+)", line)}
         if "steps" in measures:
-            found[int(measures.pop("steps"))] = measures
-    return found
+            result[int(measures.pop("steps"))] = measures
+    return result

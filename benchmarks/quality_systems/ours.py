@@ -11,7 +11,7 @@ from benchmarks.quality_systems import Contest, Outcome, Validation, run_logged
 from benchmarks.translators import Size
 from qknorm.data.textfiles import read_lines
 from qknorm.evaluation.scores import scores
-from qknorm.runs.run import Run
+from qknorm.runs.translator_run import TranslatorRun
 
 _NAME = "run"
 
@@ -31,20 +31,19 @@ def run(contest: Contest, minutes: float, folder: Path) -> Outcome:
     run_logged(command, folder / "log.txt", contest.threads, {"QKNORM_CACHE": str(folder / "cache")})
     took = time.time() - began
 
-    found = Run(run_folder(folder))
-    metrics = found.folder / "metrics.jsonl"
-    lines = [json.loads(line) for line in read_lines(metrics)]
+    result = TranslatorRun(run_folder(folder))
+    lines = result.metrics()
     # Its own seconds begin with the first update; the file was written last at the last validation.
-    preparing = metrics.stat().st_mtime - began - lines[-1]["seconds"]
+    preparing = result.metrics_file.stat().st_mtime - began - lines[-1]["seconds"]
     curve = [Validation((preparing + line["seconds"]) / 60, line["step"], line["dev_bleu"]) for line in lines]
-    hypotheses = list(read_lines(found.folder / "test" / "hypotheses.txt"))
+    hypotheses = list(read_lines(result.test_set().hypotheses))
     test = scores(hypotheses, contest.references, contest.tokenized, contest.target)
     facts = {
         "updates": lines[-1]["step"],
         "target pieces/s": lines[-1]["tokens_per_second"],
-        "parameters": sum(weights.numel() for weights in found.make_model().parameters()),
-        "pieces": len(found.subwords),
-        "recipe": found.recipe.model_dump(mode="json", exclude={"data": {"source", "target", "dev", "test"}}),
+        "parameters": sum(weights.numel() for weights in result.make_model().parameters()),
+        "pieces": len(result.subwords),
+        "recipe": result.recipe.model_dump(mode="json", exclude={"data": {"source", "target", "dev", "test"}}),
     }
     return Outcome(minutes, curve, {f"{minutes:g}": test | {"updates": lines[-1]["step"]}}, facts, took / 60)
 
@@ -55,7 +54,7 @@ def run_folder(folder: Path) -> Path:
 
 def size_of_run(folder: Path) -> tuple[Size, int]:
     """The size that the planner chose, and the merges."""
-    recipe = Run.open(run_folder(folder)).recipe
+    recipe = TranslatorRun.open(run_folder(folder)).recipe
     model = recipe.model
     size = Size(model.dim, model.feed_forward, model.encoder_layers, model.decoder_layers, model.heads)
     return size, recipe.data.merges

@@ -19,7 +19,7 @@ from benchmarks.translators import Sentences
 from benchmarks.translators.reference import Reference, ReferenceLearner
 from qknorm.data.subwords import Subwords
 from qknorm.evaluation.scores import bleu, scores
-from qknorm.runs.run import Run
+from qknorm.runs.translator_run import TranslatorRun
 
 _BUDGET = 4096
 _LONGEST = 200
@@ -54,12 +54,12 @@ def learn(
     contest: Contest, minutes: float, views: Sequence[float], validations: int, ours: Path, checkout: Path, folder: Path
 ) -> Outcome:
     clock = Clock(minutes, validations)
-    found, (size, _) = Run.open(run_folder(ours)), size_of_run(ours)
-    subwords = found.subwords
+    result, (size, _) = TranslatorRun.open(run_folder(ours)), size_of_run(ours)
+    subwords = result.subwords
     encoded = (subwords.encode(contest.lines("train", side)) for side in (contest.source, contest.target))
     pairs = [pair for pair in zip(*encoded, strict=True) if max(map(len, pair)) <= _LONGEST]
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-    sentences = Sentences(sources, targets, len(subwords), found.parts.pairs[0].target_pieces)
+    sentences = Sentences(sources, targets, len(subwords), result.parts.directions[0].target_pieces)
     learner = ReferenceLearner(Reference(checkout), sentences, replace(size, budget=_BUDGET))
     dev, references = contest.lines("dev", contest.source), contest.lines("dev", contest.target)
     curve: list[Validation] = []
@@ -97,12 +97,12 @@ def translate(learner: ReferenceLearner, subwords: Subwords, lines: Sequence[str
     """In batches of sentences of like length."""
     encoded = subwords.encode(lines)
     rows = sorted(range(len(lines)), key=lambda row: len(encoded[row]))
-    said = [""] * len(lines)
+    translations = [""] * len(lines)
     for start in range(0, len(rows), _BATCH):
         part = rows[start : start + _BATCH]
         for row, pieces in zip(part, learner.translate([encoded[row] for row in part]), strict=True):
-            said[row] = subwords.decode(pieces)
-    return said
+            translations[row] = subwords.decode(pieces)
+    return translations
 
 
 def main() -> None:

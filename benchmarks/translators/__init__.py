@@ -16,7 +16,7 @@ class Sentences:
     sources: list[Pieces]
     targets: list[Pieces]
     vocabulary: int
-    said: list[int]
+    target_vocabulary: list[int]
 
 
 @dataclass(frozen=True)

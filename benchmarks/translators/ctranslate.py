@@ -1,6 +1,6 @@
 """CTranslate2 with our very weights, in float32.
 
-What it can carry is a model with `attention: dot, norm: layer, placement: pre`: a standard transformer. The language
+What it can carry is a model with `qk_norm: none, norm: layer, placement: pre`: a standard transformer. The language
 vectors become part of its table of positions; its target vocabulary holds only the pieces that may be said, and BOS,
 which its bias keeps from being said.
 """
@@ -33,11 +33,11 @@ _NEVER = -1e4
 def save_as_ctranslate2(model: TranslatorModel, folder: Path) -> None:
     """Write a folder that `ctranslate2.Translator` opens. Its pieces are called by `piece_name`."""
     config = model.config
-    if (config.attention, config.norm, config.placement) != ("dot", "layer", "pre"):
-        raise InputError("CTranslate2 runs standard transformers: attention=dot norm=layer placement=pre")
+    if (config.qk_norm, config.norm, config.placement) != ("none", "layer", "pre"):
+        raise InputError("CTranslate2 runs standard transformers: qk_norm=none norm=layer placement=pre")
     spec: Any = TransformerSpec.from_config((config.encoder_layers, config.decoder_layers), config.heads)
     vectors = model.embedding.vectors()
-    source_language, target_language = model.pairs[0]
+    source_language, target_language = model.directions[0]
     positions = sinusoids(_POSITIONS, config.dim)
 
     spec.encoder.embeddings[0].weight = _array(vectors)
@@ -48,7 +48,7 @@ def save_as_ctranslate2(model: TranslatorModel, folder: Path) -> None:
         _self_attention(layer.self_attention, ours.attention, ours.attention_residual.norm)
         _feed_forward(layer.ffn, ours.feed_forward, ours.feed_forward_residual.norm)
 
-    target = torch.cat([torch.tensor([BOS]), model.said(0)])
+    target = torch.cat([torch.tensor([BOS]), model.target_vocabulary(0)])
     bias = model.embedding.output_bias[target].clone()
     bias[0] = _NEVER
     spec.decoder.embeddings.weight = _array(vectors[target])
@@ -87,8 +87,8 @@ class CTranslate2Decoder:
         return self._search(sources, max_decoding_length=limit)
 
     def forced(self, sources: Sequence[Pieces], length: int) -> int:
-        said = self._search(sources, min_decoding_length=length - 1, max_decoding_length=length - 1)
-        return sum(len(pieces) + 1 for pieces in said)
+        outputs = self._search(sources, min_decoding_length=length - 1, max_decoding_length=length - 1)
+        return sum(len(pieces) + 1 for pieces in outputs)
 
     def _search(self, sources: Sequence[Pieces], **lengths: int) -> list[Pieces]:
         results = self.translator.translate_batch(

@@ -69,9 +69,9 @@ class MarianLearner:
         logits = self._model(
             input_ids=batch.source, attention_mask=mask.long(), decoder_input_ids=batch.target_in, use_cache=False
         ).logits
-        wanted = batch.target_out.masked_fill(batch.target_out == PAD, _IGNORED)
+        target = batch.target_out.masked_fill(batch.target_out == PAD, _IGNORED)
         loss = F.cross_entropy(
-            logits.flatten(0, 1), wanted.flatten(), ignore_index=_IGNORED, label_smoothing=self._size.label_smoothing
+            logits.flatten(0, 1), target.flatten(), ignore_index=_IGNORED, label_smoothing=self._size.label_smoothing
         )
         self._optimizer.zero_grad()
         loss.backward()
@@ -86,8 +86,8 @@ def as_pegasus(model: TranslatorModel) -> PegasusForConditionalGeneration:
     The language vectors become part of its tables of positions; its bias keeps what may not be said from being said.
     """
     config = model.config
-    if (config.attention, config.norm, config.placement) != ("dot", "layer", "pre"):
-        raise InputError("Pegasus is a standard transformer: attention=dot norm=layer placement=pre")
+    if (config.qk_norm, config.norm, config.placement) != ("none", "layer", "pre"):
+        raise InputError("Pegasus is a standard transformer: qk_norm=none norm=layer placement=pre")
     vectors = model.embedding.vectors().detach()
     theirs = PegasusForConditionalGeneration(
         PegasusConfig(vocab_size=len(vectors), max_position_embeddings=_POSITIONS, **_settings(size_of(model)))
@@ -95,11 +95,11 @@ def as_pegasus(model: TranslatorModel) -> PegasusForConditionalGeneration:
     theirs.generation_config.forced_eos_token_id = None
     theirs.model.shared.weight.data = theirs.lm_head.weight.data = vectors
     bias = torch.full((1, len(vectors)), _NEVER)
-    bias[0, model.said(0)] = model.embedding.output_bias.detach()[model.said(0)]
+    bias[0, model.target_vocabulary(0)] = model.embedding.output_bias.detach()[model.target_vocabulary(0)]
     theirs.final_logits_bias.copy_(bias)
     positions = sinusoids(_POSITIONS, config.dim)
     for language, stack, norm, layers in zip(
-        model.pairs[0],
+        model.directions[0],
         (theirs.model.encoder, theirs.model.decoder),
         (model.encoder_norm, model.decoder_norm),
         (model.encoder, model.decoder),
@@ -145,14 +145,14 @@ class PegasusDecoder:
     @torch.inference_mode()
     def _generate(self, sources: Sequence[Pieces], **lengths: int) -> Tensor:
         source = Batch.of(sources, [[] for _ in sources]).source
-        said: Tensor = self._model.generate(
+        pieces: Tensor = self._model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),
             num_beams=self._settings.beam_size,
             length_penalty=self._settings.length_penalty,
             **lengths,
         )
-        return said[:, 1:]  # without BOS
+        return pieces[:, 1:]  # without BOS
 
 
 def _until_end(pieces: Pieces) -> Pieces:

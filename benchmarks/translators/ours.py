@@ -6,28 +6,28 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from benchmarks.translators import Pieces, Sentences, Size
 from qknorm.attention.scale import henry_scale
 from qknorm.data.batches import Encoded, FixedPairs
-from qknorm.data.prepared import Prepared, PreparedPair
+from qknorm.data.prepared import Prepared, PreparedDirection
 from qknorm.data.subwords import Subwords
 from qknorm.decoding.beam import BeamSettings, beam_search
-from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
+from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
+from qknorm.optimisation.optimisers import make_optimiser
+from qknorm.optimisation.schedules import Constant
 from qknorm.runs.recipe import make_recipe
 from qknorm.screen import Screen
-from qknorm.training.schedules import Schedule
-from qknorm.training.trainer import Limits, Trainer
+from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.translation import TranslationTask
 
 
 class OurLearner:
     """A TranslationTask in a Trainer: the update of `qknorm train`."""
 
-    def __init__(self, sentences: Sentences, size: Size, attention: str) -> None:
+    def __init__(self, sentences: Sentences, size: Size, qk_norm: str) -> None:
         recipe = make_recipe(
             {
                 "data": {"source": "drawn", "target": "drawn"},
@@ -36,15 +36,16 @@ class OurLearner:
             (),
             "benchmark",
         )
-        model = make_model(sentences, size, attention)
-        pair = PreparedPair(
+        model = make_model(sentences, size, qk_norm)
+        direction = PreparedDirection(
             [], [], FixedPairs(Encoded.from_lists(sentences.sources), Encoded.from_lists(sentences.targets)), {}, Path()
         )
         unused = Subwords.learn(["a"], 1, "words")  # the sentences are pieces already
-        task = TranslationTask(recipe, model, Prepared(unused, [pair], Path()), [], Screen(quiet=True))
-        limits = Limits(10**9, 1, None, 0.0, None, 1, 1.0)
-        schedule = Schedule("constant", 3e-4)
-        self._trainer = Trainer(task, schedule, limits, Path(tempfile.gettempdir()), Screen(quiet=True))
+        task = TranslationTask(recipe, model, Prepared(unused, [direction], Path()), [], Screen(quiet=True))
+        settings = TrainerSettings(validate_every=10**9, max_validations=1, clip=1.0)
+        schedule = Constant(3e-4)
+        optimizer = make_optimiser(model, recipe.training)
+        self._trainer = Trainer(task, optimizer, schedule, settings, Path(tempfile.gettempdir()), Screen(quiet=True))
         self._batches = iter(task.batches)
 
     def update(self) -> int:
@@ -53,16 +54,16 @@ class OurLearner:
         return batch.target_tokens
 
 
-def make_model(sentences: Sentences, size: Size, attention: Any) -> TranslatorModel:
-    said = torch.zeros(sentences.vocabulary, dtype=torch.bool)
-    said[sentences.said] = True
+def make_model(sentences: Sentences, size: Size, qk_norm: str) -> TranslatorModel:
+    target_pieces = torch.zeros(sentences.vocabulary, dtype=torch.bool)
+    target_pieces[sentences.target_vocabulary] = True
     config = TranslatorConfig(
         dim=size.dim,
         feed_forward=size.feed_forward,
         encoder_layers=size.encoder_layers,
         decoder_layers=size.decoder_layers,
         heads=size.heads,
-        attention=attention,
+        qk_norm=qk_norm,
         scale_init=henry_scale(72),
         label_smoothing=size.label_smoothing,
         dropout=size.dropout,
@@ -70,7 +71,7 @@ def make_model(sentences: Sentences, size: Size, attention: Any) -> TranslatorMo
         relu_dropout=size.dropout,
         embedding_dropout=size.dropout,
     )
-    return TranslatorModel(config, [LanguagePair(0, 1, said)])
+    return TranslatorModel(config, [Direction(0, 1, target_pieces)])
 
 
 def size_of(model: TranslatorModel) -> Size:
@@ -86,8 +87,8 @@ class OurDecoder:
         self.model, self.settings = model, settings
 
     def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
-        return [found[0].pieces for found in beam_search(self.model, sources, self.settings, n_best=1)]
+        return [result[0].pieces for result in beam_search(self.model, sources, self.settings, n_best=1)]
 
     def forced(self, sources: Sequence[Pieces], length: int) -> int:
         exactly = replace(self.settings, min_length=length - 1, max_length=length - 1, extra_length=length)
-        return sum(len(found[0].pieces) + 1 for found in beam_search(self.model, sources, exactly, n_best=1))
+        return sum(len(result[0].pieces) + 1 for result in beam_search(self.model, sources, exactly, n_best=1))

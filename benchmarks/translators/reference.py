@@ -35,10 +35,10 @@ class Reference:
     """The modules of a checkout."""
 
     def __init__(self, folder: Path) -> None:
-        found = sorted(folder.rglob("controller.py"))
-        if not found:
+        result = sorted(folder.rglob("controller.py"))
+        if not result:
             raise InputError(f"{folder} is no checkout of the reference code: there is no controller.py in it")
-        sys.path.insert(0, str(found[0].parent))
+        sys.path.insert(0, str(result[0].parent))
         try:
             names = ("all_constants", "utils", "layers", "model", "data_manager", "controller", "configurations")
             self.modules: dict[str, ModuleType] = {name: importlib.import_module(name) for name in names}
@@ -47,7 +47,7 @@ class Reference:
         constants: Any = self.modules["all_constants"]
         constants.PAD_ID, constants.UNK_ID, constants.BOS_ID, constants.EOS_ID = PAD, UNK, BOS, EOS
 
-    def controller(self, vocabulary: int, said: Sequence[int], size: Size, pairs: _PairsInMemory) -> Any:
+    def controller(self, vocabulary: int, target_vocabulary: Sequence[int], size: Size, pairs: _PairsInMemory) -> Any:
         """Its QKNorm configuration for en→vi, at our size."""
         dropouts = dict.fromkeys(("dropout", "att_dropout", "ff_dropout"), size.dropout)
         sizes = {
@@ -70,7 +70,7 @@ class Reference:
         arguments = Namespace(**(self.modules["configurations"].en2vi() | sizes | dropouts | others))
         model = self.modules["model"].Transformer(arguments)
         pairs.logit_mask = torch.zeros(vocabulary, dtype=torch.uint8)
-        pairs.logit_mask[list(said)] = 1
+        pairs.logit_mask[list(target_vocabulary)] = 1
         pairs.ivocab = {number: str(number) for number in range(vocabulary)}
         return self.modules["controller"].Controller(arguments, model, pairs)
 
@@ -110,7 +110,7 @@ class ReferenceLearner:
         targets = _objects([[BOS, *target] for target in sentences.targets])
         dataset = reference.modules["data_manager"].NMTDataset(sources, targets, size.budget)
         pairs = _PairsInMemory(dataset)
-        self._controller = reference.controller(sentences.vocabulary, sentences.said, size, pairs)
+        self._controller = reference.controller(sentences.vocabulary, sentences.target_vocabulary, size, pairs)
         self.model: nn.Module = self._controller.model
         self.model.train()
 
@@ -128,10 +128,10 @@ class ReferenceDecoder:
 
     def __init__(self, reference: Reference, model: TranslatorModel) -> None:
         config = model.config
-        if (config.attention, config.p, config.norm, config.placement) != ("lp", 2.0, "layer", "pre"):
-            raise InputError("the reference code carries QKNorm models: attention=lp p=2 norm=layer placement=pre")
+        if (config.qk_norm, config.p, config.norm, config.placement) != ("lp", 2.0, "layer", "pre"):
+            raise InputError("the reference code carries QKNorm models: qk_norm=lp p=2 norm=layer placement=pre")
         self._controller = reference.controller(
-            len(model.embedding.weight), model.said(0).tolist(), size_of(model), _PairsInMemory()
+            len(model.embedding.weight), model.target_vocabulary(0).tolist(), size_of(model), _PairsInMemory()
         )
         utilities: Any = reference.modules["utils"]
         utilities.get_positional_encoding = lambda dim, length: sinusoids(length, dim)
@@ -181,7 +181,7 @@ def _copy_attention(ours: QKNormAttention, theirs: Any) -> None:
     projections = (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj)
     theirs.weights.copy_(torch.cat([projection.weight for projection in projections]))
     theirs.biases.copy_(torch.cat([projection.bias for projection in projections]))
-    theirs.mha_scale.scale.copy_(ours.q_norm.scale)
+    theirs.mha_scale.scale.copy_(ours.q_norm.get_parameter("scale").squeeze())
 
 
 def _copy_feed_forward(ours: FeedForward, theirs: Any) -> None:

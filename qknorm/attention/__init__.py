@@ -1,1 +1,1 @@
-"""The library: attention with Lp-normalised queries and keys. Needs torch alone."""
+"""The library: attention with Lp-normalised queries and keys. It needs only torch."""

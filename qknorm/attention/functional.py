@@ -1,21 +1,26 @@
 """Attention with Lp-normalised queries and keys, in the shape of torch's scaled_dot_product_attention.
 
-Tensors are (..., heads, length, head_dim). g is folded into the queries, so that its gradient flows and every fused
-kernel of torch stays usable: they accept no learnable scale.
+Tensors are (..., heads, length, head_dim), unless a layout is named. g is folded into the queries, so that its gradient
+flows and torch's fused kernels, which take no learnable scale, can be used.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qknorm.attention.lp import DEFAULT_EPS, checked_p
+from qknorm.attention.jagged import normalize_jagged
+from qknorm.attention.lp import DEFAULT_EPS, checked_p, normalize_rotated
+from qknorm.attention.rotary import RotaryTables
 from qknorm.ops import attention as with_dropout
 from qknorm.ops import checks, is_left_to_torch
-from qknorm.ops.lp import scaled_lp_normalize
+
+Layout: TypeAlias = Literal["bhld", "blhd"]
+"""(batch, heads, length, head_dim), or (batch, length, heads, head_dim) as flash-attn has it."""
 
 
 def qk_attention(
@@ -29,16 +34,18 @@ def qk_attention(
     is_causal: bool = False,
     dropout_p: float = 0.0,
     enable_gqa: bool = False,
+    rotary: RotaryTables | None = None,
 ) -> Tensor:
     """softmax(g · q̂ k̂ᵀ) v with q̂ = q/‖q‖_p and k̂ = k/‖k‖_p (Henry et al. 2020, equation 5; any p since 2026).
 
     query: (..., heads, queries, head_dim); key, value: (..., heads, keys, head_dim), or fewer heads with
-    `enable_gqa`. scale: g, of shape () or (heads,), or a number. attn_mask: True where a query may attend, or floats
-    that are added; broadcast to (..., heads, queries, keys). is_causal: query i sees keys 0 … i, also beside a mask.
-    A query that may attend to nothing returns zeros. Memory grows linearly with length, except
-    for the mask itself where one is combined with is_causal, and with dropout on a CPU without a C++ compiler.
+    `enable_gqa`. scale: g, of shape (), (1,) or (heads,), or a number. attn_mask: True where a query may attend, or
+    floats to add; broadcast to (..., heads, queries, keys). is_causal: query i sees keys 0 … i, even with a mask.
+    rotary: (cos, sin) of the positions, by which normalised queries and keys are rotated; see `Rotary`.
+    A query that may attend to nothing returns zeros. Memory grows linearly with length, except for a mask combined
+    with is_causal, and with dropout on a CPU without a C++ compiler.
     """
-    query, key = _normalized(query, key, scale, p)
+    query, key = normalize_qk(query, key, scale, p, rotary=rotary)
     return attend(query, key, value, 1.0, attn_mask, is_causal, dropout_p, enable_gqa)
 
 
@@ -51,13 +58,48 @@ def qk_attention_weights(
     attn_mask: Tensor | None = None,
     is_causal: bool = False,
     enable_gqa: bool = False,
+    rotary: RotaryTables | None = None,
 ) -> Tensor:
     """The probabilities softmax(g · q̂ k̂ᵀ) that `qk_attention` gives the values, (..., heads, queries, keys).
 
-    For looking at: memory grows with the product of the lengths.
+    Use it for inspection: memory grows with the product of the lengths.
     """
-    query, key = _normalized(query, key, scale, p)
+    query, key = normalize_qk(query, key, scale, p, rotary=rotary)
     return attention_weights(query, key, 1.0, attn_mask, is_causal, enable_gqa)
+
+
+def normalize_qk(
+    query: Tensor,
+    key: Tensor,
+    scale: Tensor | float,
+    p: float = 2.0,
+    *,
+    layout: Layout = "bhld",
+    rotary: RotaryTables | None = None,
+    eps: float = DEFAULT_EPS,
+) -> tuple[Tensor, Tensor]:
+    """Return g · q̂ and k̂, rotated if asked for: the inputs of any attention kernel with a softmax scale of 1.
+
+    layout: "bhld" is (batch, heads, length, head_dim), "blhd" (batch, length, heads, head_dim); queries and keys keep
+    their layout and dtypes. Both may be nested tensors in the jagged layout: rotary positions then count from the
+    start of each sequence, and tables may be longer than it.
+    """
+    p = checked_p(p)
+    queries, keys = _in_usual_layout(query, key, layout)
+    normalize = normalize_jagged if query.is_nested or key.is_nested else normalize_rotated
+    queries = normalize(queries, _as_tensor(scale, query), p, eps, rotary)
+    keys = normalize(keys, None, p, eps, rotary)
+    return (queries, keys) if layout == "bhld" else (queries.transpose(-3, -2), keys.transpose(-3, -2))
+
+
+def causal_mask(
+    queries: int, keys: int, *, window: int | None = None, device: torch.device | str | None = None
+) -> Tensor:
+    """Return (queries, keys), True where a sequence's last queries may attend: the last sees all keys, the one before
+    it all but the last, etc.; with a window, each sees at most that many. torch's is_causal counts from the first."""
+    past = keys - queries
+    visible = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(past)
+    return visible if window is None else visible.triu(past - window + 1)
 
 
 def attend(
@@ -70,11 +112,11 @@ def attend(
     dropout_p: float = 0.0,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Attention over queries and keys that are already normalised: torch's own, for which a mask may also be causal."""
+    """Attend over queries and keys that are already normalised, as torch does; a mask may also be causal."""
     checks.heads(query, key, value, enable_gqa)
     checks.probability("dropout_p", dropout_p)
     if is_causal and attn_mask is not None:
-        attn_mask, is_causal = with_causal(attn_mask, query.shape[-2], key.shape[-2], query.device), False
+        attn_mask, is_causal = merged(attn_mask, top_left(query, key)), False
     if dropout_p > 0 and with_dropout.takes(query, key, value, attn_mask):
         return with_dropout.attend(query, key, value, scale, attn_mask, is_causal, dropout_p)
     out = F.scaled_dot_product_attention(
@@ -130,7 +172,7 @@ def attention_weights(
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
     logits = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
     if is_causal:
-        attn_mask = with_causal(attn_mask, query.shape[-2], key.shape[-2], query.device)
+        attn_mask = merged(attn_mask, top_left(query, key))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         logits = logits.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
@@ -141,8 +183,19 @@ def attention_weights(
     return logits.masked_fill(attends_to_nothing, 0).softmax(-1).masked_fill(attends_to_nothing, 0).to(query.dtype)
 
 
-def _normalized(query: Tensor, key: Tensor, scale: Tensor | float, p: float) -> tuple[Tensor, Tensor]:
-    p = checked_p(p)
+def merged(attn_mask: Tensor | None, visible: Tensor) -> Tensor:
+    """The mask, if any, where `visible` is True; nothing elsewhere."""
+    if attn_mask is None:
+        return visible
+    return attn_mask & visible if attn_mask.dtype == torch.bool else attn_mask.masked_fill(~visible, -math.inf)
+
+
+def top_left(query: Tensor, key: Tensor) -> Tensor:
+    """What torch means by is_causal: query i sees keys 0 … i."""
+    return torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+
+
+def _in_usual_layout(query: Tensor, key: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
     if not (query.is_floating_point() and key.is_floating_point()):
         raise TypeError(f"query and key must hold real floating-point numbers, not {query.dtype} and {key.dtype}")
     if query.dim() < 3 or key.dim() < 3:
@@ -152,15 +205,12 @@ def _normalized(query: Tensor, key: Tensor, scale: Tensor | float, p: float) -> 
         )
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"query and key differ in head_dim: {query.shape[-1]} and {key.shape[-1]}")
-    if not isinstance(scale, Tensor):
-        wide = torch.promote_types(query.dtype, torch.float32)
-        scale = torch.tensor(float(scale), device=query.device, dtype=wide)
-    return scaled_lp_normalize(query, scale, p, DEFAULT_EPS), scaled_lp_normalize(key, None, p, DEFAULT_EPS)
+    if layout not in ("bhld", "blhd"):
+        raise ValueError(f'layout must be "bhld" or "blhd", not {layout!r}')
+    return (query, key) if layout == "bhld" else (query.transpose(-3, -2), key.transpose(-3, -2))
 
 
-def with_causal(attn_mask: Tensor | None, queries: int, keys: int, device: torch.device, past: int = 0) -> Tensor:
-    """The mask, if any, and: query i, which follows `past` others, sees keys 0 … past + i only."""
-    causal = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(past)
-    if attn_mask is None:
-        return causal
-    return attn_mask & causal if attn_mask.dtype == torch.bool else attn_mask.masked_fill(~causal, -math.inf)
+def _as_tensor(scale: Tensor | float, query: Tensor) -> Tensor:
+    if isinstance(scale, Tensor):
+        return scale
+    return torch.tensor(float(scale), device=query.device, dtype=torch.promote_types(query.dtype, torch.float32))

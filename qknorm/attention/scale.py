@@ -1,11 +1,12 @@
 """Where the learnable factor g starts.
 
-Normalised queries and keys meet in a bounded product, so the softmax needs a factor to become decisive. Training
+Normalised queries and keys meet in a bounded product, so the softmax needs a factor to become sharp. Training
 finds it; these functions give it a sensible start.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 
@@ -23,21 +24,21 @@ def henry_scale(length: float) -> float:
 
 
 def comparable_scale(p: float, head_dim: int, scale_at_2: float) -> float:
-    """The start of g that makes attention under p as sharp as `scale_at_2` makes it under p = 2.
+    """Return the start of g that makes attention under p as sharp as `scale_at_2` does under p = 2.
 
     For Gaussian queries and keys the spread of q̂·k̂ grows with p: at head_dim 64 it is three times as large at p = 3
-    as at p = 2. α_p = α₂ · d^(2/p−1) · m_p^(2/p), with m_p = E|z|^p, takes that away. It rests on ‖z‖_p being near
-    (d · m_p)^(1/p), a bound that is close while p is small against log d. Beyond p = 4 the smallest such bound up to p
-    is taken, since a norm falls with p; for p = ∞ the expected maximum.
+    as at p = 2. α_p = α₂ / E[‖z‖₂²/‖z‖_p²], z standard Gaussian, removes that for every p and head_dim.
     """
-    p = checked_p(p)
-    if head_dim < 1:
-        raise ValueError(f"head_dim must be at least 1, not {head_dim!r}")
-    return scale_at_2 * _typical_norm(p, head_dim) ** 2 / head_dim
+    return scale_at_2 / _mean_square(checked_p(p), head_dim)
+
+
+def unit_variance_scale(p: float, dim: int) -> float:
+    """Return the factor that gives x/‖x‖_p the variance of Gaussian x: √dim for p = 2, as in RMSNorm."""
+    return math.sqrt(dim / _mean_square(checked_p(p), dim))
 
 
 def percentile_length(lengths: Iterable[float], percentile: float = 97.5) -> float:
-    """The given percentile of some lengths, interpolated between the two nearest as NumPy does by default."""
+    """Return this percentile of the lengths, interpolated between the nearest two as NumPy does by default."""
     ordered = sorted(lengths)
     if not ordered:
         raise ValueError("percentile_length needs at least one length")
@@ -49,21 +50,43 @@ def percentile_length(lengths: Iterable[float], percentile: float = 97.5) -> flo
     return float(ordered[below] + (ordered[above] - ordered[below]) * (position - below))
 
 
-def _typical_norm(p: float, dim: int) -> float:
-    """About ‖z‖_p of a vector of standard Gaussians."""
+@functools.cache
+def _mean_square(p: float, dim: int) -> float:
+    """E[‖z‖₂²/‖z‖_p²], what is left of the squared length of Gaussian vectors after their Lp norm is divided out.
+
+    Since S^(−2/p) is the integral of t^(2/p−1) exp(−tS)/Γ(2/p) and the entries are independent, it is with t = r^(−p)
+
+        2d/Γ(1 + 2/p) ∫ r⁻³ E[z² exp(−(|z|/r)^p)] (E[exp(−(|z|/r)^p)])^(d−1) dr
+
+    by the trapezoidal rule over ln r. It converges fast, and for p = ∞ exp(−(|z|/r)^p) says whether |z| < r.
+    """
+    if dim < 1:
+        raise ValueError(f"head_dim must be at least 1, not {dim!r}")
+    if p == 2:
+        return 1.0
+    total = sum(_density(math.exp(_STEP * i), p, dim) for i in range(round(-20 / _STEP), round(25 / _STEP)))
+    return 2 * dim / math.gamma(1 + 2 / p) * _STEP * total
+
+
+def _density(r: float, p: float, dim: int) -> float:
+    below, squares = _moments_below(r, p)
+    return squares * below ** (dim - 1) / r**2
+
+
+def _moments_below(r: float, p: float) -> tuple[float, float]:
+    """E[1] and E[z²] where |z| < r W, with W as likely to be above w as exp(−w^p) says: W = 1 for p = ∞."""
     if math.isinf(p):
-        return _expected_maximum(dim)
-    exponents = [p] if p <= 4 else [4 + step / 4 for step in range(int(4 * min(p - 4, 60)) + 1)]
-    return min(_norm_bound(exponent, dim) for exponent in exponents)
+        return _gaussian_below(r)
+    moments = [(weight, *_gaussian_below(r * base ** (1 / p))) for base, weight in _EXPONENTIAL]
+    return sum(weight * mass for weight, mass, _ in moments), sum(weight * square for weight, _, square in moments)
 
 
-def _norm_bound(p: float, dim: int) -> float:
-    """(d · m_p)^(1/p), with m_p = E|z|^p = 2^(p/2) Γ((p+1)/2) / √π, by logarithms since m_p is soon too large."""
-    log_moment = p / 2 * math.log(2) + math.lgamma((p + 1) / 2) - math.log(math.pi) / 2
-    return math.exp((math.log(dim) + log_moment) / p)
+def _gaussian_below(limit: float) -> tuple[float, float]:
+    """E[1] and E[z²] of a standard Gaussian where |z| < limit."""
+    mass = math.erf(limit / math.sqrt(2))
+    return mass, mass - limit * math.sqrt(2 / math.pi) * math.exp(-(limit**2) / 2)
 
 
-def _expected_maximum(count: int) -> float:
-    """E max|z| of `count` independent standard Gaussians: ∫₀^∞ 1 − erf(t/√2)^count dt, by the midpoint rule."""
-    step, end = 1e-3, 12.0
-    return step * sum(1 - math.erf((i + 0.5) * step / math.sqrt(2)) ** count for i in range(int(end / step)))
+_STEP = 0.1  # of ln r
+# An exponentially distributed number: places and weights of the trapezoidal rule over its logarithm.
+_EXPONENTIAL = [(math.exp(i / 2), math.exp(i / 2 - math.exp(i / 2)) / 2) for i in range(-50, 9)]

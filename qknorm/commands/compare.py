@@ -19,30 +19,37 @@ def compare(
     systems: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders or files of translations; several seeds of a system as NAME=PATH,PATH. "
-            "The first is the baseline."
+            help="Run folders, files of translations or the folder of a sweep; several seeds of a system as "
+            "NAME=PATH,PATH. The first is the baseline."
         ),
     ],
-    ref: Annotated[Path | None, typer.Option(help="References; without it, those of the run folders.")] = None,
+    ref: Annotated[
+        Path | None, typer.Option(help="The reference translations; without it, those of the run folders are used.")
+    ] = None,
     tokenized: Annotated[bool, typer.Option("--tokenized", help="BLEU of the tokens as they stand.")] = False,
     method: Annotated[Method, typer.Option(help="How p-values are computed.")] = "bootstrap",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Whether systems differ in BLEU by more than chance."""
+    """Tell whether systems differ in BLEU by more than chance."""
+    from qknorm.evaluation import wording
     from qknorm.evaluation.significance import compare as compare_systems
     from qknorm.evaluation.systems import read_systems
+    from qknorm.experiments.sweep.scores import as_systems
 
-    given = read_systems(systems, ref, tokenized)
-    found = compare_systems(given.runs, given.references, tokenized, method)
+    listed = [system for argument in systems for system in as_systems(argument)]
+    given = read_systems(listed, ref, tokenized)
+    rows = compare_systems(given.runs, given.references, tokenized, method)
     if as_json:
-        print(json.dumps([asdict(row) for row in found], indent=1))
+        print(json.dumps([asdict(row) for row in rows], indent=1))
         return
     table = Table("system", "BLEU", "95 %", "seeds", "difference", "95 %", "p", box=None)
-    for row in found:
-        bleu = f"{row.bleu:.2f}" + ("" if row.bleu_sd is None else f" ± {row.bleu_sd:.2f}")
+    for row in rows:
         against = ("", "", "baseline")
-        if row.p_value is not None:
-            interval = f"{row.difference_low:+.2f} – {row.difference_high:+.2f}"
-            against = (f"{row.difference:+.2f}", interval, f"{row.p_value:.4f}")
-        table.add_row(row.name, bleu, f"{row.low:.2f} – {row.high:.2f}", str(row.seeds), *against)
-    Screen().print(table)
+        if row.difference is not None:
+            between = wording.interval(row.difference_low, row.difference_high, signed=True)
+            against = (f"{row.difference:+.2f}", between, wording.p_value(row.p_value, row.p_is_bound))
+        table.add_row(row.name, wording.bleu_of(row), wording.interval(row.low, row.high), str(row.seeds), *against)
+    console = Screen()
+    console.print(table)
+    if len(rows) > 2:
+        console.print(f"p-values are corrected by Holm's method for {len(rows) - 1} comparisons.")

@@ -16,12 +16,16 @@ from qknorm.screen import Screen
 
 Item = TypeVar("Item")
 
-app = typer.Typer(help="Get a corpus, check your own, or import a translation memory.", no_args_is_help=True)
+app = typer.Typer(
+    help="Get a corpus, check your own, or import a translation memory.",
+    short_help="Get, check and import corpora.",
+    no_args_is_help=True,
+)
 
 
 @app.command("list")
 def list_corpora() -> None:
-    """The corpora that can be had by name."""
+    """List the corpora that can be had by name."""
     from qknorm.data import corpora
 
     table = Table("name", "languages", "pairs", "what it is", box=None)
@@ -73,9 +77,10 @@ def check(
     nfc: Annotated[bool, typer.Option("--nfc", help="Normalise Unicode to NFC.")] = False,
 ) -> None:
     """See what is in two aligned files, and clean them. Every dropped line is listed with its reason."""
-    from qknorm.data.cleaning import Report, Rules, clean, draw_lengths
+    from qknorm.data.cleaning import Report, Rules, clean
     from qknorm.data.importers import read_aligned
     from qknorm.data.textfiles import replacing
+    from qknorm.experiments.lengths import draw_lengths
 
     names = tuple(path.name.removesuffix(".gz") for path in (source, target))
     if names[0] == names[1]:
@@ -119,7 +124,9 @@ def import_memory(
     file: Annotated[Path, typer.Argument(help="TSV, JSONL, TMX, PO or MO, by its ending; gzip is fine.")],
     source: Annotated[str, typer.Option(help="Language code of the source, such as en.")],
     target: Annotated[str, typer.Option(help="Language code of the target, such as gl.")],
-    out: Annotated[Path, typer.Option(help="Where to: OUT.en and OUT.gl are written.")] = Path("imported"),
+    out: Annotated[Path, typer.Option(help="Write OUT.en and OUT.gl (or the codes of your languages).")] = Path(
+        "imported"
+    ),
 ) -> None:
     """Turn a translation memory into two aligned text files."""
     from qknorm.data.importers import read_memory

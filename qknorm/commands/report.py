@@ -14,7 +14,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="A run, a sweep, or a folder with runs in it.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
 ) -> None:
-    """One HTML file to look at: scores, learning curves, examples, attention. It loads nothing from elsewhere."""
+    """Write one HTML file with scores, learning curves, examples and attention. It loads nothing from elsewhere."""
     from qknorm.experiments.report import write_report
 
     write_report(folder, output)

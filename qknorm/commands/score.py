@@ -17,18 +17,18 @@ _WORST_SHOWN = 5
 
 def score(
     hypotheses: Annotated[Path, typer.Argument(help="Translations, one a line.")],
-    references: Annotated[Path, typer.Argument(help="What they should be, line by line.")],
+    references: Annotated[Path, typer.Argument(help="The reference translations, line by line.")],
     src: Annotated[Path | None, typer.Option(help="The source: also show the worst translations beside it.")] = None,
     tokenized: Annotated[bool, typer.Option("--tokenized", help="The lines are tokenised text.")] = False,
     language: Annotated[str, typer.Option(help="Code of the target language, for (de)tokenising.")] = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """BLEU, chrF and TER of translations, with the signature of how they were computed."""
+    """Score translations by BLEU, chrF and TER, with the signature of how they were computed."""
     from qknorm.data.textfiles import read_lines
     from qknorm.evaluation.scores import scores, worst
 
     ours, theirs = list(read_lines(hypotheses)), list(read_lines(references))
-    found = scores(ours, theirs, tokenized, language)
+    values = scores(ours, theirs, tokenized, language)
     examples: list[dict[str, Any]] = []
     if src is not None:
         sources = list(read_lines(src))
@@ -39,13 +39,13 @@ def score(
             for row, chrf in worst(ours, theirs, _WORST_SHOWN)
         ]
     if as_json:
-        print(json.dumps(found | ({"worst": examples} if examples else {}), indent=1, ensure_ascii=False))
+        print(json.dumps(values | ({"worst": examples} if examples else {}), indent=1, ensure_ascii=False))
         return
     table = Table("score", "", box=None)
-    for name, value in found.items():
+    for name, value in values.items():
         table.add_row(name, f"{value:.2f}" if isinstance(value, float) else str(value))
     console = Screen()
     console.print(table)
     for example in examples:
-        shown = "\n  {source}\n  → {hypothesis}\n  = {reference}".format(**example)
-        console.print(f"line {example['line']}, chrF {example['chrf']:.1f}{shown}")
+        text = "\n  {source}\n  → {hypothesis}\n  = {reference}".format(**example)
+        console.print(f"line {example['line']}, chrF {example['chrf']:.1f}{text}")

@@ -14,19 +14,21 @@ from qknorm.screen import Screen
 def train(
     recipe: Annotated[
         Path | None,
-        typer.Argument(help="A recipe (YAML), or the folder of a run that is to go on; or --src and --tgt."),
+        typer.Argument(help="A recipe (YAML), or the folder of a run to resume; or give --src and --tgt."),
     ] = None,
-    settings: Annotated[list[str] | None, typer.Argument(help="Changes to it: key=value, such as seed=3.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Argument(help="Settings that replace those of the recipe: key=value, such as seed=3.")
+    ] = None,
     src: Annotated[Path | None, typer.Option(help="Your own text, one sentence a line.")] = None,
     tgt: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="How long it may take: 60 for --src and --tgt; a run that has ended goes on for this long."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stands.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run where it stopped.")] = False,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
 ) -> None:
-    """Train a translator and score it, or a language model (task: language). Ctrl-C saves; --resume goes on exactly."""
+    """Train a translator and score it, or a language model (task: language). Ctrl-C saves; --resume resumes exactly."""
     from qknorm import processes
 
     with processes.together():
@@ -43,12 +45,12 @@ def _train(
     runs: Path,
 ) -> None:
     from qknorm import processes
-    from qknorm.runs.language_recipe import AnyRecipe, load_any_recipe
+    from qknorm.runs.any_recipe import AnyRecipe, load_any_recipe
     from qknorm.runs.recipe import make_recipe, settings_for_files
     from qknorm.runs.run import Run
+    from qknorm.tasks.table import train as train_any
     from qknorm.training.planned import prolong
     from qknorm.training.planner import DEFAULT_MINUTES
-    from qknorm.training.start import train as train_any
 
     console = Screen(quiet=processes.rank() > 0)
     if minutes is not None and not minutes > 0:
@@ -66,11 +68,12 @@ def _train(
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():
-        folder = Run.open(recipe).folder
+        run = Run.open(recipe)
+        folder = run.folder
         if minutes is not None:
             prolong(folder, minutes, console)
             settings, resume = settings[:-1], True
-        chosen = load_any_recipe(folder / "recipe.yaml", settings)
+        chosen = load_any_recipe(run.recipe_file, settings, is_of_run=True)
     else:
         chosen = load_any_recipe(recipe, settings)
         folder = runs / chosen.name

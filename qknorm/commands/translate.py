@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 def translate(
     run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
-    file: Annotated[Path | None, typer.Argument(help="Text, one sentence a line; standard input without it.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="A text file, one sentence a line; without it, standard input is read.")
+    ] = None,
     pair: Annotated[str | None, typer.Option(help="Which language pair, such as en-gl, if there are several.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file, which appears when all is done.")
@@ -42,46 +44,44 @@ def translate(
         bool, typer.Option("--alignment", help="With --json: which word comes from which, of the best translation.")
     ] = False,
     beam_size: Annotated[int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 is greedy and fast.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Larger prefers longer translations.")] = None,
-    min_length: Annotated[int, typer.Option(min=0, help="Of a translation, in pieces.")] = 0,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Of a translation, in pieces.")] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching for the best.")] = False,
+    length_penalty: Annotated[float | None, typer.Option(help="A larger penalty prefers longer translations.")] = None,
+    min_length: Annotated[int, typer.Option(min=0, help="A translation has at least this many pieces.")] = 0,
+    max_length: Annotated[int | None, typer.Option(min=1, help="A translation has at most this many pieces.")] = None,
+    decoder: Annotated[str, typer.Option(help="The decoding method: beam, greedy or sampling.")] = "beam",
+    sample: Annotated[bool, typer.Option("--sample", help="Draw at random: the same as --decoder sampling.")] = False,
     temperature: Annotated[
-        float | None, typer.Option(help="With --sample: below 1 for likelier translations, above 1 for odder ones.")
+        float | None,
+        typer.Option(help="The temperature of sampling: below 1 draws likelier translations, above 1 odder ones."),
     ] = None,
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="With --sample: draw from this many of the likeliest pieces.")
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many of the likeliest pieces.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed of --decoder sampling: another one gives other translations.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="With --sample: another seed, other translations.")] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Lines read before they are translated; 1 answers each line at once.")
     ] = None,
 ) -> None:
     """Translate lines. N lines in are N lines out, blank ones included."""
     from qknorm.data.textfiles import decoded_lines, read_lines
-    from qknorm.decoding.sampling import SamplingSettings
+    from qknorm.decoding.decoders import make_decoder
     from qknorm.decoding.translator import LINES_AT_ONCE, Translator
 
-    drawing = {"temperature": temperature, "top_k": top_k, "seed": seed}
-    searching = {"beam_size": beam_size, "length_penalty": length_penalty}
     if (pieces or attention or alignment) and not as_json:
         raise InputError("--pieces, --attention and --alignment belong to --json")
-    if not sample and any(value is not None for value in drawing.values()):
-        raise InputError("--temperature, --top-k and --seed belong to --sample")
-    if sample and any(value is not None for value in searching.values()):
-        raise InputError("--beam-size and --length-penalty do not go with --sample: nothing is searched")
-    if temperature is not None and not temperature > 0:
-        raise InputError(f"--temperature must be above 0, not {temperature:g}; --beam-size 1 takes the likeliest piece")
     if max_length is not None and min_length > max_length:
         raise InputError(f"--min-length {min_length} is more than --max-length {max_length}")
-    if beam_size is not None and n_best is not None and beam_size < n_best:
-        raise InputError(f"--n-best {n_best} needs a --beam-size of at least {n_best}")
 
     translator = Translator.load(run, pair)
-    settings = replace(translator.settings, min_length=min_length, max_length=max_length, **_given(searching))
-    if beam_size is None:
-        settings = replace(settings, beam_size=max(settings.beam_size, n_best or 1))
-    translator = translator.with_settings(settings, SamplingSettings(**_given(drawing)) if sample else None)
+    settings = replace(translator.settings, min_length=min_length, max_length=max_length)
+    options = {
+        "beam_size": beam_size,
+        "length_penalty": length_penalty,
+        "temperature": temperature,
+        "top_k": top_k,
+        "seed": seed,
+    }
+    chosen = make_decoder("sampling" if sample else decoder, settings, n_best or 1, **_given(options))
+    translator = translator.with_decoder(chosen)
     if batch_size is None:
         batch_size = 1 if file is None and sys.stdin.isatty() else LINES_AT_ONCE
     lines, sources = tee(read_lines(file) if file else decoded_lines(sys.stdin.buffer, "standard input"))
@@ -95,7 +95,7 @@ def translate(
             elif n_best is None:
                 text = translations[0].text
             else:
-                text = "\n".join(f"{number}\t{one.score:.4f}\t{one.text}" for one in translations)
+                text = "\n".join(f"{number}\t{best.score:.4f}\t{best.text}" for best in translations)
             out.write(text.encode() + b"\n")
             if output is None:
                 out.flush()
@@ -137,16 +137,16 @@ def _as_json(
     attention: bool,
     alignment: bool,
 ) -> str:
-    shown: dict[str, Any] = {"line": number, "source": source}
-    shown["translations"] = [
-        {"text": one.text, "score": round(one.score, 6)} | (_pieces(one, translator) if pieces else {})
-        for one in translations
+    content: dict[str, Any] = {"line": number, "source": source}
+    content["translations"] = [
+        {"text": best.text, "score": round(best.score, 6)} | (_pieces(best, translator) if pieces else {})
+        for best in translations
     ]
     if attention:
-        shown["attention"] = [_weights(translator.explain_part(part)) for part in translations[0].parts]
+        content["attention"] = [_weights(translator.explain_part(part)) for part in translations[0].parts]
     if alignment:
-        shown["alignment"] = translator.alignment(translations[0])
-    return json.dumps(shown, ensure_ascii=False)
+        content["alignment"] = translator.alignment(translations[0])
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _pieces(translation: Translation, translator: Translator) -> dict[str, Any]:

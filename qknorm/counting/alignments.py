@@ -43,13 +43,13 @@ Rows = NDArray[np.int64]
 Progress = Callable[[int, int], None]
 
 
-def count_translations(pairs: Sequence[FixedPairs], pieces: int, progress: Progress) -> sparse.csr_matrix:
+def count_translations(directions: Sequence[FixedPairs], pieces: int, progress: Progress) -> sparse.csr_matrix:
     """M, (pieces, pieces) in float32, of one or several language pairs that share a vocabulary.
 
     `progress` is told how much of how much is done. The result depends on the text alone, not on threads.
     """
-    different = distinct(pairs)
-    samples = [_sample(pair, _MOST_CELLS // len(different)) for pair in different]
+    different = distinct(directions)
+    samples = [_sample(direction, _MOST_CELLS // len(different)) for direction in different]
     total = sum((ROUNDS + 1) * sample.cells for sample in samples)
     done = 0
 
@@ -66,18 +66,18 @@ def count_translations(pairs: Sequence[FixedPairs], pieces: int, progress: Progr
     return combined
 
 
-def distinct(pairs: Sequence[FixedPairs]) -> list[FixedPairs]:
+def distinct(directions: Sequence[FixedPairs]) -> list[FixedPairs]:
     """The pairs without those that are another one turned round: both directions of a text are one text."""
     kept: list[FixedPairs] = []
-    for pair in pairs:
+    for direction in directions:
         known = ((other.source, other.target) for other in kept)
-        if not any(_same(pair, one, two) or _same(pair, two, one) for one, two in known):
-            kept.append(pair)
+        if not any(_same(direction, source, target) or _same(direction, target, source) for source, target in known):
+            kept.append(direction)
     return kept
 
 
-def _same(pair: FixedPairs, source: Encoded, target: Encoded) -> bool:
-    sides = ((pair.source, source), (pair.target, target))
+def _same(direction: FixedPairs, source: Encoded, target: Encoded) -> bool:
+    sides = ((direction.source, source), (direction.target, target))
     return all(np.array_equal(a.numbers, b.numbers) and np.array_equal(a.offsets, b.offsets) for a, b in sides)
 
 
@@ -93,7 +93,7 @@ def _joined(table: sparse.csr_matrix, other: sparse.csr_matrix) -> sparse.csr_ma
 class _Sample:
     """The sentence pairs that are counted, and how many cells they have."""
 
-    pair: FixedPairs
+    direction: FixedPairs
     rows: Rows
     heights: Rows
     """Of all sentence pairs: how many pieces of the source are counted."""
@@ -105,14 +105,14 @@ class _Sample:
         return int((self.heights[self.rows] * self.widths[self.rows]).sum())
 
 
-def _sample(pair: FixedPairs, most: int) -> _Sample:
-    heights, widths = (np.minimum(side.lengths, _LONGEST) for side in (pair.source, pair.target))
+def _sample(direction: FixedPairs, most: int) -> _Sample:
+    heights, widths = (np.minimum(side.lengths, _LONGEST) for side in (direction.source, direction.target))
     rows = np.flatnonzero(heights * widths)
     cells = int((heights * widths).sum())
     if cells > most:
         count = max(len(rows) * most // cells, 1)
         rows = rows[np.arange(count) * len(rows) // count]
-    return _Sample(pair, rows, heights, widths)
+    return _Sample(direction, rows, heights, widths)
 
 
 class _Group(NamedTuple):
@@ -153,19 +153,19 @@ class _Links:
         given_source, given_target = self._per_source[self._sources], self._per_target[self._targets]
         agreed = (self._counts * (given_source * given_target).sqrt_()).numpy()
         kept = agreed >= _LEAST
-        places = self._sources[kept], self._targets[kept]
-        return sparse.csr_matrix((agreed[kept], places), (self._pieces, self._pieces))
+        coordinates = self._sources[kept], self._targets[kept]
+        return sparse.csr_matrix((agreed[kept], coordinates), (self._pieces, self._pieces))
 
     def _key(self, sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int64]:
         """One number for each pair of pieces, rising in the order of the entries."""
         return sources * np.int64(self._pieces) + targets
 
     def _look_up(self, sample: _Sample, rows: Rows) -> _Group:
-        source = _block(sample.pair.source, rows, int(sample.heights[rows[0]]))
-        target = _block(sample.pair.target, rows, int(sample.widths[rows[0]]))
-        keys, places = np.unique(self._key(source[:, :, None], target[:, None, :]), return_inverse=True)
+        source = _block(sample.direction.source, rows, int(sample.heights[rows[0]]))
+        target = _block(sample.direction.target, rows, int(sample.widths[rows[0]]))
+        keys, inverse = np.unique(self._key(source[:, :, None], target[:, None, :]), return_inverse=True)
         numbers = np.searchsorted(self._keys, keys).astype(np.int32)
-        return _Group(*map(torch.from_numpy, (source, target, numbers[places])))
+        return _Group(*map(torch.from_numpy, (source, target, numbers[inverse])))
 
     def _expected(self, groups: Sequence[_Group], pool: Executor, advance: Callable[[int], None]) -> Tensor:
         sums = [torch.zeros_like(self._counts) for _ in range(_THREADS)]
@@ -198,7 +198,7 @@ def _occurring_together(sample: _Sample, pieces: int) -> sparse.csr_matrix:
     """The pairs of pieces that stand in the same sentence pair: the only ones that have a probability."""
     source, target = (
         _occurrences(side, sample.rows, lengths, pieces)
-        for side, lengths in ((sample.pair.source, sample.heights), (sample.pair.target, sample.widths))
+        for side, lengths in ((sample.direction.source, sample.heights), (sample.direction.target, sample.widths))
     )
     together = (source.T.tocsr() @ target).tocsr()
     together.sort_indices()
@@ -208,8 +208,8 @@ def _occurring_together(sample: _Sample, pieces: int) -> sparse.csr_matrix:
 def _occurrences(side: Encoded, rows: Rows, lengths: Rows, pieces: int) -> sparse.csr_matrix:
     """(sentences, pieces), 1 where a piece occurs."""
     starts = np.concatenate(([0], np.cumsum(lengths[rows])))
-    places = np.arange(starts[-1]) + np.repeat(side.offsets[rows] - starts[:-1], lengths[rows])
-    numbers = side.numbers[places]
+    positions = np.arange(starts[-1]) + np.repeat(side.offsets[rows] - starts[:-1], lengths[rows])
+    numbers = side.numbers[positions]
     return sparse.csr_matrix((np.ones(len(numbers), np.float32), numbers, starts), (len(rows), pieces))
 
 

@@ -35,11 +35,11 @@ class Guide:
 
     def loss(self, weights: Tensor, batch: Batch) -> Tensor:
         """How far attention weights (batch, target, source) are from the wanted ones: cross-entropy per known piece."""
-        wanted, known = self.wanted(batch)
-        surprise = -(wanted * weights.clamp_min(_LEAST_PROBABILITY).log()).sum(-1)
+        target, known = self.target_weights(batch)
+        surprise = -(target * weights.clamp_min(_LEAST_PROBABILITY).log()).sum(-1)
         return (surprise * known).sum() / known.sum().clamp_min(1)
 
-    def wanted(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def target_weights(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(batch, target, source), each row a distribution; and (batch, target), True where there is one."""
         source, target = batch.source[:, None, :], batch.target_out[:, :, None]
         mass = self._translation(source, target) * _prior(batch)
@@ -52,8 +52,8 @@ class Guide:
         keys = source * self._pieces + target
         if not len(self._keys):
             return torch.zeros(keys.shape, device=keys.device)
-        places = torch.searchsorted(self._keys, keys).clamp_max(len(self._keys) - 1)
-        entries: Tensor = self._values[places] * (self._keys[places] == keys)
+        indices = torch.searchsorted(self._keys, keys).clamp_max(len(self._keys) - 1)
+        entries: Tensor = self._values[indices] * (self._keys[indices] == keys)
         return entries
 
 

@@ -28,9 +28,9 @@ _PARTS = ("data", "indices", "indptr")  # of a CSR matrix
 def counted(prepared: Prepared, dim: int, seed: int, console: Screen) -> NDArray[np.float32]:
     """(pieces, dim): the vectors that the pieces of a prepared corpus start from."""
     table = translations(prepared, console)
-    pairs = [pair.encoded for pair in prepared.pairs]
-    vectors = starting_vectors(pairs, table, len(prepared.subwords), dim, seed)
-    fill_in_parts(vectors, prepared.subwords.pieces, pairs)
+    directions = [direction.encoded for direction in prepared.directions]
+    vectors = starting_vectors(directions, table, len(prepared.subwords), dim, seed)
+    fill_in_parts(vectors, prepared.subwords.pieces, directions)
     return vectors
 
 
@@ -47,8 +47,8 @@ def translations(prepared: Prepared, console: Screen) -> sparse.csr_matrix:
 
 def _count(prepared: Prepared, console: Screen) -> sparse.csr_matrix:
     with _bar(console) as progress:
-        pairs = [pair.encoded for pair in prepared.pairs]
-        return alignments.count_translations(pairs, len(prepared.subwords), progress)
+        directions = [direction.encoded for direction in prepared.directions]
+        return alignments.count_translations(directions, len(prepared.subwords), progress)
 
 
 @contextlib.contextmanager

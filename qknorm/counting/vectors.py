@@ -26,13 +26,13 @@ _ITERATIONS = 2  # of the power method: Halko, Martinsson and Tropp 2011, algori
 
 
 def starting_vectors(
-    pairs: Sequence[FixedPairs], translations: sparse.csr_matrix, pieces: int, dim: int, seed: int
+    directions: Sequence[FixedPairs], translations: sparse.csr_matrix, pieces: int, dim: int, seed: int
 ) -> NDArray[np.float32]:
     """(pieces, dim), each of length 1, near to those of similar pieces and of translations.
 
     `translations` is what `count_translations` gave. Pieces that do not occur get random directions.
     """
-    sides = [side for pair in distinct(pairs) for side in (pair.source, pair.target)]
+    sides = [side for direction in distinct(directions) for side in (direction.source, direction.target)]
     surprise, mixing = _surprise(_neighbours(sides, pieces)), _mixing(translations)
     generator = torch.Generator().manual_seed(seed)
     vectors = _reduced(mixing, surprise, dim, generator)
@@ -42,9 +42,11 @@ def starting_vectors(
     return F.normalize(vectors).numpy()
 
 
-def fill_in_parts(vectors: NDArray[np.float32], spellings: Sequence[str], pairs: Sequence[FixedPairs]) -> None:
+def fill_in_parts(vectors: NDArray[np.float32], spellings: Sequence[str], directions: Sequence[FixedPairs]) -> None:
     """Pieces that only BPE-dropout makes, such as "throu", become the mean of those they are a part of."""
-    occurring = np.unique(np.concatenate([side.numbers for pair in pairs for side in (pair.source, pair.target)]))
+    occurring = np.unique(
+        np.concatenate([side.numbers for direction in directions for side in (direction.source, direction.target)])
+    )
     for part in np.setdiff1d(np.arange(len(spellings)), occurring):
         wholes = [whole for whole in occurring if spellings[part] in spellings[whole]]
         if wholes:

@@ -65,16 +65,16 @@ class Batch:
     """(batch, target length): BOS, pieces, PAD …, what the decoder reads."""
     target_out: Tensor
     """(batch, target length): pieces, EOS, PAD …, what it must say."""
-    pair: int = 0
+    direction: int = 0
     """Which language pair, where several are trained together."""
 
     @classmethod
-    def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], pair: int = 0) -> Batch:
+    def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], direction: int = 0) -> Batch:
         return cls(
             _padded([[*source, EOS] for source in sources]),
             _padded([[BOS, *target] for target in targets]),
             _padded([[*target, EOS] for target in targets]),
-            pair,
+            direction,
         )
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class Batch:
         source, target_in, target_out = (
             tensor.to(device, non_blocking=True) for tensor in (self.source, self.target_in, self.target_out)
         )
-        return Batch(source, target_in, target_out, self.pair)
+        return Batch(source, target_in, target_out, self.direction)
 
     def with_word_dropout(self, probability: float, generator: torch.Generator | None = None) -> Batch:
         """A new batch in which some input pieces became UNK; BOS, EOS, PAD and what must be said stay as they are."""
@@ -267,14 +267,16 @@ class BatchSampler:
 
     _SMOOTHING = 0.7
 
-    def __init__(self, pairs: Sequence[PairData], budget: int, seed: int, rank: int = 0, world_size: int = 1) -> None:
-        if not pairs or not all(len(pair) for pair in pairs):
+    def __init__(
+        self, directions: Sequence[PairData], budget: int, seed: int, rank: int = 0, world_size: int = 1
+    ) -> None:
+        if not directions or not all(len(direction) for direction in directions):
             raise ValueError("a sampler needs at least one pair of languages, and sentences in each")
-        self._pairs, self._budget, self._seed = pairs, budget, seed
+        self._directions, self._budget, self._seed = directions, budget, seed
         self._rank, self._world_size = rank, world_size
         self._drawn = 0
-        self._passes = [0] * len(pairs)
-        self._positions = [0] * len(pairs)
+        self._passes = [0] * len(directions)
+        self._positions = [0] * len(directions)
         self._load_passes()
 
     def __iter__(self) -> Iterator[Batch]:
@@ -287,7 +289,7 @@ class BatchSampler:
 
     @property
     def finished_passes(self) -> int:
-        """How often the first pair has been seen completely."""
+        """How often the first direction has been seen completely."""
         return self._passes[0] + (self._positions[0] == len(self._plans[0]))
 
     @property
@@ -297,7 +299,7 @@ class BatchSampler:
 
     @property
     def batches_in_pass(self) -> int:
-        """Of the first pair, over all ranks."""
+        """Of the first direction, over all ranks."""
         return len(self._plans[0])
 
     def state_dict(self) -> dict[str, Any]:
@@ -310,37 +312,39 @@ class BatchSampler:
 
     def _next(self, make: bool) -> Batch | None:
         """Advance the common stream by one batch, and make it if it is ours."""
-        pair = self._draw_pair()
-        if self._positions[pair] == len(self._plans[pair]):
-            self._passes[pair] += 1
-            self._positions[pair] = 0
-            self._load_pass(pair)
-        rows = self._plans[pair][self._positions[pair]]
-        self._positions[pair] += 1
+        direction = self._draw_direction()
+        if self._positions[direction] == len(self._plans[direction]):
+            self._passes[direction] += 1
+            self._positions[direction] = 0
+            self._load_pass(direction)
+        rows = self._plans[direction][self._positions[direction]]
+        self._positions[direction] += 1
         self._drawn += 1
         if not make:
             return None
-        source, target = self._data[pair]
-        return Batch.of([source[row].tolist() for row in rows], [target[row].tolist() for row in rows], pair)
+        source, target = self._data[direction]
+        return Batch.of([source[row].tolist() for row in rows], [target[row].tolist() for row in rows], direction)
 
-    def _draw_pair(self) -> int:
-        if len(self._pairs) == 1:
+    def _draw_direction(self) -> int:
+        if len(self._directions) == 1:
             return 0
         weights = np.array([len(batches) for batches in self._plans], dtype=float) ** self._SMOOTHING
         drawn = random.Random(f"{self._seed} pair {self._drawn}").random()
         return int(np.searchsorted(np.cumsum(weights / weights.sum()), drawn))
 
     def _load_passes(self) -> None:
-        self._data: list[tuple[Encoded, Encoded]] = [(_NOTHING, _NOTHING)] * len(self._pairs)
-        self._plans: list[list[Rows]] = [[] for _ in self._pairs]
-        for pair in range(len(self._pairs)):
-            self._load_pass(pair)
+        self._data: list[tuple[Encoded, Encoded]] = [(_NOTHING, _NOTHING)] * len(self._directions)
+        self._plans: list[list[Rows]] = [[] for _ in self._directions]
+        for direction in range(len(self._directions)):
+            self._load_pass(direction)
 
-    def _load_pass(self, pair: int) -> None:
-        number = self._passes[pair]
-        source, target = self._data[pair] = self._pairs[pair].in_pass(number)
-        # A different order for each pair, and EOS counts.
-        self._plans[pair] = plan(source.lengths + 1, target.lengths + 1, self._budget, self._seed + pair, number)
+    def _load_pass(self, direction: int) -> None:
+        number = self._passes[direction]
+        source, target = self._data[direction] = self._directions[direction].in_pass(number)
+        # A different order for each direction, and EOS counts.
+        self._plans[direction] = plan(
+            source.lengths + 1, target.lengths + 1, self._budget, self._seed + direction, number
+        )
 
 
 _NOTHING = Encoded.from_lists([])

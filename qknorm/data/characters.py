@@ -82,8 +82,8 @@ class Text:
         self, starts: Sequence[int] | np.ndarray[Any, np.dtype[np.int64]], length: int
     ) -> tuple[Tensor, Tensor]:
         """Inputs and what follows each of their characters, both (windows, length)."""
-        places = torch.as_tensor(starts)[:, None] + torch.arange(length + 1)
-        rows = self.numbers[places]
+        positions = torch.as_tensor(starts)[:, None] + torch.arange(length + 1)
+        rows = self.numbers[positions]
         return rows[:, :-1], rows[:, 1:]
 
 

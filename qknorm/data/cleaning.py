@@ -121,29 +121,5 @@ def _is_control(character: str) -> bool:
 
 
 def _row(number: int, reason: str, pair: Pair) -> str:
-    shown = (side[:_SHOWN_CHARACTERS].replace("\t", " ").replace("\r", " ") for side in pair)
-    return "\t".join((str(number), reason, *shown)) + "\n"
-
-
-def draw_lengths(report: Report, names: tuple[str, str], path: Path) -> None:
-    """A histogram of sentence lengths in words, both languages in one picture."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
-    longest = max([*report.source_lengths, *report.target_lengths, 1])
-    bins = range(0, longest + 2, max(1, longest // 60))
-    for lengths, name, colour in zip(
-        (report.source_lengths, report.target_lengths), names, ("#0072b2", "#d55e00"), strict=True
-    ):
-        axis.hist(list(lengths), bins=bins, weights=list(lengths.values()), histtype="step", color=colour, label=name)
-    axis.set_xlabel("words in a sentence")
-    axis.set_ylabel("sentences")
-    axis.set_title(f"{report.kept:,} pairs kept of {report.read:,}", fontsize=10)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False)
-    with replacing(path) as file:
-        figure.savefig(file, dpi=150, format="png")
-    plt.close(figure)
+    excerpts = (side[:_SHOWN_CHARACTERS].replace("\t", " ").replace("\r", " ") for side in pair)
+    return "\t".join((str(number), reason, *excerpts)) + "\n"

@@ -320,11 +320,11 @@ def split_by_sentence(rows: Iterable[Row], held_out: int = 2000) -> dict[str, li
     pairs = sorted({row[:2]: row for row in rows}.values(), key=lambda row: _shuffle_key(*row[:2]))
     sentences = sorted({english for english, _, _ in pairs}, key=_shuffle_key)
     train = set(sentences[2 * held_out :])
-    one_pair = {row[0]: row for row in pairs}
+    first_pair = {row[0]: row for row in pairs}
     return {
         "train": [row for row in pairs if row[0] in train],
-        "dev": [one_pair[sentence] for sentence in sentences[:held_out]],
-        "test": [one_pair[sentence] for sentence in sentences[held_out : 2 * held_out]],
+        "dev": [first_pair[sentence] for sentence in sentences[:held_out]],
+        "test": [first_pair[sentence] for sentence in sentences[held_out : 2 * held_out]],
     }
 
 
@@ -451,8 +451,8 @@ _WIT3 = [_Source("iwslt16-de-en", "de-en.tgz")]
 def _row(name: str, description: str, size: int, terms: _Terms, sources: list[_Source], make: _Maker) -> _Recipe:
     """The name of a parallel corpus ends with its two languages."""
     _, *languages = name.split("-")
-    pair = (languages[0], languages[1]) if languages else None
-    return _Recipe(CorpusInfo(name, description, pair, size, *terms), tuple(sources), make)
+    both = (languages[0], languages[1]) if languages else None
+    return _Recipe(CorpusInfo(name, description, both, size, *terms), tuple(sources), make)
 
 
 _TABLE = (

@@ -67,11 +67,11 @@ def _fetch(url: str, target: Path, sha256: str | None) -> None:
     part.replace(target)
 
 
-def check_sha256(path: Path, expected: str, shown: str, remedy: str) -> None:
+def check_sha256(path: Path, expected: str, name: str, remedy: str) -> None:
     """An InputError that names both digests if the file is not the expected one."""
-    found = sha256_of(path)
-    if found != expected:
-        raise InputError(f"{shown} is not the expected file: its sha256 is {found}, not {expected}; {remedy}")
+    actual = sha256_of(path)
+    if actual != expected:
+        raise InputError(f"{name} is not the expected file: its sha256 is {actual}, not {expected}; {remedy}")
 
 
 def sha256_of(path: Path) -> str:

@@ -52,11 +52,11 @@ def k_folds(length: int, folds: int) -> list[Fold]:
 def window_starts(blocks: Sequence[Block], window: int) -> NDArray[np.int64]:
     """Every place where a window of this size fits into one of the blocks."""
     starts = [np.arange(block.start, block.end - window + 1, dtype=np.int64) for block in blocks]
-    found = np.concatenate(starts) if starts else np.empty(0, np.int64)
-    if not len(found):
+    positions = np.concatenate(starts) if starts else np.empty(0, np.int64)
+    if not len(positions):
         longest = max(map(len, blocks), default=0)
         raise InputError(f"a window of {window} characters does not fit: the longest stretch of text has {longest}")
-    return found
+    return positions
 
 
 def consecutive_windows(block: Block, window: int) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import struct
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,6 @@ from defusedxml.ElementTree import iterparse
 from qknorm.data.textfiles import open_bytes, read_lines
 from qknorm.errors import InputError
 
-FORMATS = ("tsv", "jsonl", "tmx", "po", "mo")
 # Elements of a TMX segment whose content is the formatting of some program, not language.
 _NATIVE_CODES = ("bpt", "ept", "ph", "it", "ut")
 
@@ -41,26 +40,19 @@ def read_aligned(source: Path, target: Path) -> Iterator[Pair]:
     """Two text files, line by line. Unequal numbers of lines are an error that shows where the files seem to part."""
     sources, targets = read_lines(source), read_lines(target)
     while True:
-        one, other = next(sources, None), next(targets, None)
-        if one is None and other is None:
+        source_line, target_line = next(sources, None), next(targets, None)
+        if source_line is None and target_line is None:
             return
-        if one is None or other is None:
+        if source_line is None or target_line is None:
             raise InputError(_where_they_part(source, target))
-        yield Pair(one, other)
+        yield Pair(source_line, target_line)
 
 
 def read_memory(path: Path, source_language: str, target_language: str) -> Iterator[Pair]:
     """One file that holds both languages; its format is told by its name."""
-    suffix = _ending(path)
-    if suffix == "tsv":
-        return _read_tsv(path)
-    if suffix == "jsonl":
-        return _read_jsonl(path, source_language, target_language)
-    if suffix == "tmx":
-        return _read_tmx(path, source_language, target_language)
-    if suffix in ("po", "mo"):
-        return _read_gettext(path, suffix)
-    raise InputError(f"{path}: the format cannot be told by its name; known endings: {', '.join(FORMATS)}")
+    if not is_memory(path):
+        raise InputError(f"{path}: the format cannot be told by its name; known endings: {', '.join(FORMATS)}")
+    return FORMATS[_ending(path)](path, source_language, target_language)
 
 
 def is_memory(path: Path) -> bool:
@@ -76,7 +68,7 @@ def _one_line(segment: str) -> str:
     return " ".join(re.split(r"[\r\n\t]+", segment)).strip()
 
 
-def _read_tsv(path: Path) -> Iterator[Pair]:
+def _read_tsv(path: Path, *_languages: str) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
         if len(fields) < 2:
@@ -120,11 +112,11 @@ def _read_tmx(path: Path, source_language: str, target_language: str) -> Iterato
                     continue
                 segments = dict(_segments(element))
                 seen.update(segments.keys())
-                found = [_pick(segments, language) for language in (source_language, target_language)]
+                texts = [_pick(segments, language) for language in (source_language, target_language)]
                 body.clear()  # or memory would grow with the file
-                if found[0] is not None and found[1] is not None:
+                if texts[0] is not None and texts[1] is not None:
                     pairs += 1
-                    yield Pair(found[0], found[1])
+                    yield Pair(texts[0], texts[1])
         except DefusedXmlException as error:
             raise InputError(f"{path}: refused, since it defines an XML entity ({type(error).__name__})") from None
         except (ParseError, ValueError, LookupError) as error:  # the latter two for encodings it does not know
@@ -160,8 +152,9 @@ def _pick(segments: dict[str, str], language: str) -> str | None:
     return next((text for code, text in segments.items() if code.replace("_", "-").startswith(language + "-")), None)
 
 
-def _read_gettext(path: Path, suffix: str) -> Iterator[Pair]:
+def _read_gettext(path: Path, *_languages: str) -> Iterator[Pair]:
     """Translated entries; fuzzy and obsolete ones are left out. A plural gives its singular and its first plural."""
+    suffix = _ending(path)
     with tempfile.NamedTemporaryFile(suffix="." + suffix) as unpacked:  # polib reads files by name
         with open_bytes(path) as file:
             unpacked.write(file.read())
@@ -185,17 +178,27 @@ def _read_gettext(path: Path, suffix: str) -> Iterator[Pair]:
                 yield Pair(_one_line(original), _one_line(translation))
 
 
+FORMATS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {
+    "tsv": _read_tsv,
+    "jsonl": _read_jsonl,
+    "tmx": _read_tmx,
+    "po": _read_gettext,
+    "mo": _read_gettext,
+}
+"""How a file with both languages is read, by the ending of its name: a new format is a function and its line here."""
+
+
 def _where_they_part(source: Path, target: Path) -> str:
     """One sentence: the two counts, and the line before which one file seems to have lost lines.
 
     Before that line, line i belongs to line i; after it, to line i + (difference). The break is where the two
     hypotheses together cost least; the cost of a pairing is how unlike the lengths are and whether numbers differ.
     """
-    one, other = _Outline(source), _Outline(target)
-    counts = f"{source} has {len(one.lengths)} lines and {target} has {len(other.lengths)}"
-    if not one.lengths or not other.lengths:
+    first, second = _Outline(source), _Outline(target)
+    counts = f"{source} has {len(first.lengths)} lines and {target} has {len(second.lengths)}"
+    if not first.lengths or not second.lengths:
         return f"{counts}; they must have the same number"
-    shorter, longer = sorted((one, other), key=lambda outline: len(outline.lengths))
+    shorter, longer = sorted((first, second), key=lambda outline: len(outline.lengths))
     missing = len(longer.lengths) - len(shorter.lengths)
     lines = len(shorter.lengths)
     cost = best = sum(shorter.unlikeness(i, longer, i + missing) for i in range(lines))

@@ -31,6 +31,9 @@ from qknorm.data.subwords import EOS, UNK, Scheme, Subwords
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
 
+CORPUS, TOKENIZER, DROPPED = "corpus.json", "tokenizer.json", "dropped.tsv"
+"""Files of a prepared corpus that are copied into run folders."""
+
 _FORMAT = 3  # of the folder; another number makes all corpora anew
 
 # Learning a vocabulary from several corpora, each counts by (its number of sentences) to this power.
@@ -38,7 +41,7 @@ _TEXT_SMOOTHING = 0.5
 
 
 @dataclass(frozen=True)
-class PairFiles:
+class ParallelFiles:
     """Where the sentences of one language pair lie. Dev and test are read only to keep them out of training."""
 
     source: Path
@@ -47,7 +50,7 @@ class PairFiles:
 
 
 @dataclass(frozen=True)
-class PreparedPair:
+class PreparedDirection:
     """One language pair, ready for batches."""
 
     sources: list[str]
@@ -61,44 +64,48 @@ class PreparedPair:
 
 @dataclass(frozen=True)
 class Prepared:
-    """One vocabulary, and the pairs that share it."""
+    """One vocabulary, and the directions that share it."""
 
     subwords: Subwords
-    pairs: list[PreparedPair]
+    directions: list[PreparedDirection]
     folder: Path
 
     def target_pieces(self, bpe_dropout: bool = False, among: Sequence[int] | None = None) -> torch.Tensor:
         """(pieces,), True for those that occur in a target sentence, and for UNK and EOS: the mask of the logits.
 
-        With BPE-dropout, True for all that may be drawn. `among`: only in the sentences of these pairs, such as those
-        with the same target language.
+        With BPE-dropout, True for all that may be drawn. `among`: only in the sentences of these directions, such as
+        those with the same target language.
         """
-        pairs = self.pairs if among is None else [self.pairs[number] for number in among]
+        directions = self.directions if among is None else [self.directions[number] for number in among]
         if bpe_dropout:
-            used = self.subwords.within(line for pair in pairs for line in pair.targets)
+            used = self.subwords.within(line for direction in directions for line in direction.targets)
         else:
-            used = {int(number) for pair in pairs for number in np.unique(pair.encoded.target.numbers)}
+            used = {int(number) for direction in directions for number in np.unique(direction.encoded.target.numbers)}
         mask = torch.zeros(len(self.subwords), dtype=torch.bool)
         mask[[UNK, EOS, *sorted(used)]] = True
         return mask
 
     def length(self, percentile: float = 97.5) -> float:
         """L of `henry_scale`: a percentile of the sequence lengths in pieces, source and target together."""
-        sides = [side.lengths for pair in self.pairs for side in (pair.encoded.source, pair.encoded.target)]
+        sides = [
+            side.lengths
+            for direction in self.directions
+            for side in (direction.encoded.source, direction.encoded.target)
+        ]
         return percentile_length(np.concatenate(sides).tolist(), percentile)
 
 
-def prepare(pairs: Sequence[PairFiles], merges: int, scheme: Scheme, rules: Rules, cache: Path) -> Prepared:
+def prepare(directions: Sequence[ParallelFiles], merges: int, scheme: Scheme, rules: Rules, cache: Path) -> Prepared:
     """Clean, learn the joint vocabulary, encode; or find what the same files and settings gave before."""
-    folder = cache / "prepared" / _key(pairs, merges, scheme, rules)
+    folder = cache / "prepared" / _key(directions, merges, scheme, rules)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # several processes of one training run come here together
         if not folder.exists():
-            _make(folder, pairs, merges, scheme, rules)
-    return _load(folder, len(pairs))
+            _make(folder, directions, merges, scheme, rules)
+    return _load(folder, len(directions))
 
 
-def _key(pairs: Sequence[PairFiles], *settings: object) -> str:
+def _key(directions: Sequence[ParallelFiles], *settings: object) -> str:
     def content(path: Path) -> str:
         digest = hashlib.sha256()
         with open_bytes(path) as file:
@@ -107,21 +114,24 @@ def _key(pairs: Sequence[PairFiles], *settings: object) -> str:
         return digest.hexdigest()
 
     contents = [
-        [content(path) for path in (pair.source, pair.target, *(path for files in pair.held_out for path in files))]
-        for pair in pairs
+        [
+            content(path)
+            for path in (direction.source, direction.target, *(path for files in direction.held_out for path in files))
+        ]
+        for direction in directions
     ]
     return hashlib.sha256(repr((_FORMAT, contents, settings)).encode()).hexdigest()[:24]
 
 
-def _make(folder: Path, pairs: Sequence[PairFiles], merges: int, scheme: Scheme, rules: Rules) -> None:
+def _make(folder: Path, directions: Sequence[ParallelFiles], merges: int, scheme: Scheme, rules: Rules) -> None:
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
     try:
-        cleaned = [_clean_pair(files, rules, _place(scratch, number)) for number, files in enumerate(pairs)]
+        cleaned = [_clean_direction(files, rules, _place(scratch, number)) for number, files in enumerate(directions)]
         subwords = Subwords.learn(_text_for_vocabulary([kept for kept, _ in cleaned]), merges, scheme)
-        subwords.save(scratch / "tokenizer.json")
+        subwords.save(scratch / TOKENIZER)
         for number, (kept, report) in enumerate(cleaned):
-            report["longest_source"] = _write_pair(kept, subwords, _place(scratch, number))
-        with replacing(scratch / "corpus.json") as file:
+            report["longest_source"] = _write_direction(kept, subwords, _place(scratch, number))
+        with replacing(scratch / CORPUS) as file:
             about = {"pieces": len(subwords), "rules": asdict(rules), "pairs": [report for _, report in cleaned]}
             file.write(json.dumps(about, indent=1, ensure_ascii=False).encode())
         scratch.chmod(0o755)
@@ -132,16 +142,16 @@ def _make(folder: Path, pairs: Sequence[PairFiles], merges: int, scheme: Scheme,
 
 
 def _place(folder: Path, number: int) -> Path:
-    """The folder of a pair: that of the corpus itself for the first, a numbered one below it for others."""
+    """The folder of a direction: that of the corpus itself for the first, a numbered one below it for others."""
     place = folder if number == 0 else folder / f"pair-{number + 1}"
     place.mkdir(exist_ok=True)
     return place
 
 
-def _clean_pair(files: PairFiles, rules: Rules, place: Path) -> tuple[list[Pair], dict[str, Any]]:
+def _clean_direction(files: ParallelFiles, rules: Rules, place: Path) -> tuple[list[Pair], dict[str, Any]]:
     report = Report()
     held_out: Iterable[Pair] = (pair for two in files.held_out for pair in read_aligned(*two))
-    kept = list(clean(read_aligned(files.source, files.target), rules, place / "dropped.tsv", held_out, report))
+    kept = list(clean(read_aligned(files.source, files.target), rules, place / DROPPED, held_out, report))
     if not report.read:
         raise InputError(f"{files.source} and {files.target} are empty; there is nothing to learn from")
     if not kept:
@@ -155,12 +165,12 @@ def _text_for_vocabulary(corpora: Sequence[Sequence[Pair]]) -> Iterator[str]:
     """Both sides of every corpus; a smaller corpus is repeated until it counts by its size to the power 0.5."""
     largest = max(map(len, corpora))
     for corpus in corpora:
-        wanted = round(largest * (len(corpus) / largest) ** _TEXT_SMOOTHING)
-        for row in range(max(wanted, len(corpus))):
+        lines = round(largest * (len(corpus) / largest) ** _TEXT_SMOOTHING)
+        for row in range(max(lines, len(corpus))):
             yield from corpus[row % len(corpus)]
 
 
-def _write_pair(kept: Sequence[Pair], subwords: Subwords, place: Path) -> int:
+def _write_direction(kept: Sequence[Pair], subwords: Subwords, place: Path) -> int:
     """Returns how many pieces the longest source sentence has: what a model can be trusted to read."""
     arrays: dict[str, NDArray[Any]] = {}
     for side, lines in (("source", [pair.source for pair in kept]), ("target", [pair.target for pair in kept])):
@@ -177,21 +187,23 @@ def _write_pair(kept: Sequence[Pair], subwords: Subwords, place: Path) -> int:
 
 def _load(folder: Path, count: int) -> Prepared:
     try:
-        about = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-        places = [folder if number == 0 else folder / f"pair-{number + 1}" for number in range(count)]
-        loaded = [load_file(place / "train.safetensors") for place in places]
+        about = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
+        folders = [folder if number == 0 else folder / f"pair-{number + 1}" for number in range(count)]
+        loaded = [load_file(place / "train.safetensors") for place in folders]
     except (SafetensorError, OSError, ValueError) as error:
         raise _damaged(folder, error) from None
-    pairs = []
-    for number, (place, arrays) in enumerate(zip(places, loaded, strict=True)):
+    directions = []
+    for number, (place, arrays) in enumerate(zip(folders, loaded, strict=True)):
         source, target = (
             Encoded(arrays[f"{side}.numbers"], arrays[f"{side}.offsets"]) for side in ("source", "target")
         )
         lines = [list(read_lines(place / f"train.{side}")) for side in ("source", "target")]
         if not len(source) == len(target) == len(lines[0]) == len(lines[1]):
             raise _damaged(place, "its files differ in length")
-        pairs.append(PreparedPair(lines[0], lines[1], FixedPairs(source, target), about["pairs"][number], place))
-    return Prepared(Subwords.load(folder / "tokenizer.json"), pairs, folder)
+        directions.append(
+            PreparedDirection(lines[0], lines[1], FixedPairs(source, target), about["pairs"][number], place)
+        )
+    return Prepared(Subwords.load(folder / TOKENIZER), directions, folder)
 
 
 def _damaged(folder: Path, reason: object) -> InputError:

@@ -56,7 +56,7 @@ class Subwords:
         self.scheme: Scheme = "words" if model["end_of_word_suffix"] else "raw"
         self._numbers: dict[str, int] = model["vocab"]
         self.pieces: list[str] = sorted(self._numbers, key=self._numbers.__getitem__)
-        self._ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+        self._ranks = {tuple(merge): rank for rank, merge in enumerate(model["merges"])}
 
     @classmethod
     def learn(cls, lines: Iterable[str], merges: int, scheme: Scheme) -> Subwords:
@@ -106,13 +106,13 @@ class Subwords:
 
     def word_numbers(self, numbers: Sequence[int]) -> list[int]:
         """Of each piece, the number of the word that it belongs to: words are what spaces separate in the text."""
-        found, word, ended = [], -1, True
+        words, word, ended = [], -1, True
         for number in numbers:
             piece = self.pieces[number]
             word += ended if self.scheme == "words" else (piece.startswith(_SPACE) or word < 0)
             ended = piece.endswith(_WORD_END)
-            found.append(word)
-        return found
+            words.append(word)
+        return words
 
     def within(self, lines: Iterable[str]) -> set[int]:
         """All that BPE-dropout may give for these lines: every piece that is a stretch of one of their words.
@@ -120,13 +120,13 @@ class Subwords:
         A merge that is skipped makes room for others, so these are more than the parts of the usual pieces.
         """
         longest = max(map(len, self.pieces))
-        found: set[int] = set()
+        numbers: set[int] = set()
         for symbols in {tuple(symbols) for line in lines for symbols in self._words(line)}:
-            found.update(self._number(list(symbols)))
+            numbers.update(self._number(list(symbols)))
             for start in range(len(symbols)):
                 stretches = itertools.accumulate(symbols[start : start + longest])
-                found.update(self._numbers[text] for text in stretches if text in self._numbers)
-        return found - {PAD, BOS}  # a text that spells them out does not mean them
+                numbers.update(self._numbers[text] for text in stretches if text in self._numbers)
+        return numbers - {PAD, BOS}  # a text that spells them out does not mean them
 
     def _words(self, line: str) -> Iterator[list[str]]:
         """The characters of each word, the last one marked, or the first one a space."""
@@ -141,9 +141,9 @@ class Subwords:
     def _merge(self, symbols: list[str], dropout: float, rng: random.Random) -> list[str]:
         while len(symbols) > 1:
             candidates = [
-                (self._ranks[pair], place)
-                for place, pair in enumerate(itertools.pairwise(symbols))
-                if pair in self._ranks and rng.random() >= dropout
+                (self._ranks[merge], place)
+                for place, merge in enumerate(itertools.pairwise(symbols))
+                if merge in self._ranks and rng.random() >= dropout
             ]
             if not candidates:
                 break
@@ -193,17 +193,17 @@ def _learn_merges(lines: list[str], merges: int, scheme: Scheme) -> tuple[list[s
     def spelled(symbol: str) -> str:
         return "".join(stand_ins.get(character, character) for character in symbol)
 
-    return [spelled(character) for character in alphabet], [(spelled(one), spelled(other)) for one, other in learned]
+    return [spelled(character) for character in alphabet], [(spelled(left), spelled(right)) for left, right in learned]
 
 
 def _without_reserved(merges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """The merges, but none that spells a reserved piece, or the mark of a word's end, out of ordinary text."""
     refused = {*SPECIAL_PIECES, *_BYTES}
-    for one, other in merges:
-        if one in refused or other in refused or one + other in refused or _WORD_END in one + other:
-            refused.add(one + other)
+    for left, right in merges:
+        if left in refused or right in refused or left + right in refused or _WORD_END in left + right:
+            refused.add(left + right)
         else:
-            yield one, other
+            yield left, right
 
 
 def _mark_word_ends(lines: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -230,7 +230,7 @@ def _pre_tokenizer(scheme: Scheme) -> Any:
 def _build(alphabet: list[str], merges: list[tuple[str, str]], scheme: Scheme) -> Tokenizer:
     """Numbers for everything: special pieces, bytes (raw only), the alphabet, then pieces in the order of merging."""
     spelled = dict.fromkeys([*SPECIAL_PIECES, *(_BYTES if scheme == "raw" else ()), *alphabet])
-    spelled.update(dict.fromkeys(one + other for one, other in merges))
+    spelled.update(dict.fromkeys(left + right for left, right in merges))
     vocabulary = {piece: number for number, piece in enumerate(spelled)}
     model = models.BPE(
         vocab=vocabulary,

@@ -58,11 +58,13 @@ def beam_search(
     model: TranslatorModel,
     sources: Sequence[Sequence[int]],
     settings: BeamSettings,
-    pair: int = 0,
+    direction: int = 0,
     n_best: int | None = None,
 ) -> list[list[Hypothesis]]:
     """For each source sentence its n best hypotheses or the whole beam, best first. The model must be in eval mode."""
-    return searched(lambda rows: Search(model, [sources[row] for row in rows], settings, pair, n_best), len(sources))
+    return searched(
+        lambda rows: Search(model, [sources[row] for row in rows], settings, direction, n_best), len(sources)
+    )
 
 
 @torch.inference_mode()
@@ -86,17 +88,17 @@ class Search:
         model: TranslatorModel,
         sources: Sequence[Sequence[int]],
         settings: BeamSettings,
-        pair: int,
+        direction: int,
         n_best: int | None = None,
     ) -> None:
-        self.model, self.settings, self.pair = model, settings, pair
+        self.model, self.settings, self.direction = model, settings, direction
         self.n_best = min(n_best or settings.beam_size, settings.beam_size)
         self.device = model.languages.device
         dtype = torch.promote_types(model.languages.dtype, torch.float32)
         source = Batch.of(sources, [[] for _ in sources]).source.to(self.device)
-        self.state: DecodingState = model.start(source, pair, settings.beam_size)
-        self.said = model.said(pair)
-        self.end = int((self.said == EOS).nonzero())
+        self.state: DecodingState = model.start(source, direction, settings.beam_size)
+        self.vocabulary = model.target_vocabulary(direction)
+        self.end = int((self.vocabulary == EOS).nonzero())
         self.active = torch.arange(len(sources), device=self.device)
         """Which sentence each group of beams belongs to."""
         most = math.inf if settings.max_length is None else settings.max_length
@@ -127,29 +129,29 @@ class Search:
             self.collect_finished()
 
     def extend(self) -> None:
-        """Say one more piece in every hypothesis."""
-        logits = self.model.step(self.last[self.growing], self.pair, self.state).to(self.piece_scores.dtype)
+        """Add one more piece to every hypothesis."""
+        logits = self.model.step(self.last[self.growing], self.direction, self.state).to(self.piece_scores.dtype)
         self._continue(*self.choose(logits))
 
     def choose(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The best of all continuations, for each row: which row it continues, what it says, with which probability.
+        """The best of all continuations, for each row: which row it continues, with which piece, how probable.
 
-        logits: of the growing rows. What is said is its place in `said`, the probability a logarithm. The best
+        logits: of the growing rows. A piece is its index in `vocabulary`, the probability a logarithm. The best
         `beam_size` of a sentence are among the best `beam_size` of each of its beams; one more of each shows how close
         the decision was, and one more is there for an end that is forbidden.
         """
         beams = self.settings.beam_size
-        best_of_growing, said_by_growing, sums = likeliest(logits, min(beams + 2, len(self.said)))
+        best_of_growing, choices_of_growing, sums = likeliest(logits, min(beams + 2, len(self.vocabulary)))
         ending = self._of_all(logits[:, self.end] - sums, -math.inf)
-        best, said = self._of_all(best_of_growing, -math.inf), self._of_all(said_by_growing, self.end)
-        best, said = self._allowed(best, said, ending)
-        scores, said = self._scores_of_continuations(best, said)
+        best, choices = self._of_all(best_of_growing, -math.inf), self._of_all(choices_of_growing, self.end)
+        best, choices = self._allowed(best, choices, ending)
+        scores, choices = self._scores_of_continuations(best, choices)
         candidates = scores.shape[1]
-        highest, places = scores.view(-1, beams * candidates).topk(min(beams + 1, beams * candidates))
+        highest, best_of_beams = scores.view(-1, beams * candidates).topk(min(beams + 1, beams * candidates))
         self.note_margins(highest[:, beams - 1 : beams] - highest[:, beams:])
         first = torch.arange(0, scores.numel(), beams * candidates, device=self.device)
-        chosen = (first[:, None] + places[:, :beams]).flatten()
-        return chosen // candidates, said.flatten()[chosen], best.flatten()[chosen]
+        chosen = (first[:, None] + best_of_beams[:, :beams]).flatten()
+        return chosen // candidates, choices.flatten()[chosen], best.flatten()[chosen]
 
     def _of_all(self, of_growing: Tensor, otherwise: float) -> Tensor:
         """What belongs to the growing rows, spread over all rows."""
@@ -167,23 +169,23 @@ class Search:
     def must_not_end(self) -> bool:
         return self.pieces.shape[1] < self.settings.min_length
 
-    def _allowed(self, likeliest: Tensor, said: Tensor, ending: Tensor) -> tuple[Tensor, Tensor]:
+    def _allowed(self, likeliest: Tensor, choices: Tensor, ending: Tensor) -> tuple[Tensor, Tensor]:
         """The candidates with no end before the minimal length, and nothing else at the limit."""
         if self.must_not_end():
-            likeliest = likeliest.masked_fill(said == self.end, -math.inf)
+            likeliest = likeliest.masked_fill(choices == self.end, -math.inf)
         must_end = self.must_end()
         if must_end is not None:
-            said = said.masked_fill(must_end[:, None], self.end)
+            choices = choices.masked_fill(must_end[:, None], self.end)
             likeliest = likeliest.masked_fill(must_end[:, None], -math.inf)
             likeliest[:, 0] = torch.where(must_end, ending.clamp_min(LEAST), likeliest[:, 0])
-        return likeliest, said
+        return likeliest, choices
 
     def note_margins(self, margins: Tensor) -> None:
         """Remember the sentences of which a decision was a matter of rounding: margins is (sentences, decisions)."""
         self.is_close |= (margins < self.tolerance).any(1)
 
-    def _scores_of_continuations(self, likeliest: Tensor, said: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and what they say, (rows, candidates each), as scores: total over length penalty.
+    def _scores_of_continuations(self, likeliest: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and pieces, (rows, candidates) each, as scores: total over length penalty.
 
         A finished hypothesis has one candidate, to stay as it is.
         """
@@ -191,21 +193,21 @@ class Search:
         stay = self.totals / self._penalty(self.lengths)
         scores[:, 0] = torch.where(self.finished, stay, scores[:, 0])
         scores[:, 1:].masked_fill_(self.finished[:, None], -math.inf)
-        return scores, said.masked_fill(self.finished[:, None], self.end)
+        return scores, choices.masked_fill(self.finished[:, None], self.end)
 
     def _penalty(self, lengths: Tensor) -> Tensor:
         return ((5 + lengths.double()) / 6) ** self.settings.length_penalty
 
-    def _continue(self, origins: Tensor, said: Tensor, log_probabilities: Tensor) -> None:
-        """Let each row continue the row `origins` with the piece `said`."""
+    def _continue(self, origins: Tensor, choices: Tensor, log_probabilities: Tensor) -> None:
+        """Let each row continue the row `origins` with the piece `choices`."""
         was_finished = self.finished[origins]
         piece_scores = log_probabilities.masked_fill(was_finished, 0.0)
-        self.last = self.said[said]
+        self.last = self.vocabulary[choices]
         self.pieces = torch.cat([self.pieces[origins], self.last[:, None]], 1)
         self.piece_scores = torch.cat([self.piece_scores[origins], piece_scores[:, None]], 1)
         self.totals = self.totals[origins] + piece_scores
         self.lengths = self.lengths[origins] + ~was_finished
-        self.finished = was_finished | (said == self.end)
+        self.finished = was_finished | (choices == self.end)
         self._grow_on(origins)
 
     def _grow_on(self, origins: Tensor) -> None:

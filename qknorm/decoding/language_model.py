@@ -12,8 +12,7 @@ from torch import Tensor
 from qknorm.data.characters import Characters
 from qknorm.errors import InputError
 from qknorm.models.gpt import GPT
-from qknorm.runs.checkpoint import Checkpoints, load_model
-from qknorm.runs.language_run import gpt_config, load_characters, recipe_of
+from qknorm.runs.language_run import LanguageRun
 
 
 class LanguageModel:
@@ -25,14 +24,11 @@ class LanguageModel:
     @classmethod
     def load(cls, folder: str | Path) -> LanguageModel:
         """The best checkpoint of a run folder."""
-        folder = Path(folder)
-        recipe, characters = recipe_of(folder), load_characters(folder)
-        model = GPT(gpt_config(recipe.model, len(characters)))
-        checkpoint = Checkpoints(folder / "checkpoints").best()
-        if checkpoint is None:
+        run = LanguageRun.open(Path(folder))
+        model = run.make_model()
+        if not run.checkpoints.load_best(model):
             raise InputError(f"{folder} has no checkpoint yet; go on with: qknorm train {folder} --resume")
-        load_model(checkpoint, model)
-        return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), characters)
+        return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), run.characters)
 
     def generate(
         self,

@@ -31,7 +31,7 @@ def sample(
     keys: Sequence[str],
     limits: BeamSettings,
     sampling: SamplingSettings,
-    pair: int = 0,
+    direction: int = 0,
 ) -> list[list[Hypothesis]]:
     """One hypothesis for each source sentence, drawn piece by piece within the lengths that `limits` allows.
 
@@ -43,7 +43,7 @@ def sample(
             model,
             [sources[row] for row in rows],
             replace(limits, beam_size=1),
-            pair,
+            direction,
             [random.Random(f"{sampling.seed} {keys[row]}") for row in rows],
             sampling,
         ),
@@ -59,11 +59,11 @@ class _Sampling(Search):
         model: TranslatorModel,
         sources: Sequence[Sequence[int]],
         settings: BeamSettings,
-        pair: int,
+        direction: int,
         generators: Sequence[random.Random],
         sampling: SamplingSettings,
     ) -> None:
-        super().__init__(model, sources, settings, pair)
+        super().__init__(model, sources, settings, direction)
         self.generators, self.sampling = generators, sampling
 
     def choose(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -75,9 +75,9 @@ class _Sampling(Search):
         drawn = torch.tensor(numbers, dtype=torch.double, device=self.device)[:, None] * cumulative[:, -1:]
         # A temperature below 1 magnifies what rounding did to the probabilities.
         self.note_margins((cumulative - drawn).abs() * min(1.0, self.sampling.temperature))
-        said = torch.searchsorted(cumulative, drawn, right=True).squeeze(1)
-        rows = torch.arange(len(said), device=self.device)
-        return rows, said, log_probabilities[rows, said]
+        choices = torch.searchsorted(cumulative, drawn, right=True).squeeze(1)
+        rows = torch.arange(len(choices), device=self.device)
+        return rows, choices, log_probabilities[rows, choices]
 
     def _allowed_of_all(self, log_probabilities: Tensor) -> Tensor:
         ending = log_probabilities[:, self.end].clone()
@@ -93,7 +93,7 @@ class _Sampling(Search):
 
     def _likeliest(self, log_probabilities: Tensor) -> Tensor:
         top_k = self.sampling.top_k
-        if top_k is None or top_k >= len(self.said):
+        if top_k is None or top_k >= len(self.vocabulary):
             return log_probabilities
         best = log_probabilities.topk(top_k + 1).values
         self.note_margins(best[:, top_k - 1 : top_k] - best[:, top_k:])

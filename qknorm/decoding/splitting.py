@@ -51,8 +51,8 @@ def _cut(sentence: str) -> int:
     """The best place near the middle."""
     middle = len(sentence) // 2
     for pattern in (_CLAUSE_END, _SPACE):
-        places = (match.end() for match in pattern.finditer(sentence))
-        nearest = min(places, key=lambda place: abs(place - middle), default=0)
+        cuts = (match.end() for match in pattern.finditer(sentence))
+        nearest = min(cuts, key=lambda cut: abs(cut - middle), default=0)
         if abs(nearest - middle) <= middle // 2:
             return nearest
     return middle

@@ -17,7 +17,7 @@ from qknorm.models.translator import DecoderLayer, EncoderLayer, TranslatorModel
 class AttentionMaps(NamedTuple):
     """Probabilities, each (layers, heads, queries, keys).
 
-    The source's positions are its pieces and EOS. Position i of the target is where its i-th piece is said, the last
+    The source's positions are its pieces and EOS. Position i of the target predicts its i-th piece, the last
     one where EOS is: it has read BOS and the pieces before.
     """
 
@@ -31,18 +31,18 @@ class AttentionMaps(NamedTuple):
 
 @torch.no_grad()
 def attention_maps(
-    model: TranslatorModel, source: Sequence[int], target: Sequence[int], pair: int = 0
+    model: TranslatorModel, source: Sequence[int], target: Sequence[int], direction: int = 0
 ) -> AttentionMaps:
     """The attention of a model in eval mode that reads `source` and says `target`, both without EOS."""
     seen: dict[nn.Module, Tensor] = {}
 
     def look(attention: QKNormAttention, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        shown = {name: option for name, option in options.items() if name != "cache"}
-        seen[attention] = attention.weights(*inputs, **shown)[0].cpu()
+        arguments = {name: option for name, option in options.items() if name != "cache"}
+        seen[attention] = attention.weights(*inputs, **arguments)[0].cpu()
 
-    batch = Batch.of([source], [target], pair)
+    batch = Batch.of([source], [target], direction)
     # Only the way to the loss is of interest, so anything that may be said will do as what should be.
-    batch = Batch(batch.source, batch.target_in, torch.full_like(batch.target_in, EOS), pair)
+    batch = Batch(batch.source, batch.target_in, torch.full_like(batch.target_in, EOS), direction)
     attentions = [module for module in model.modules() if isinstance(module, QKNormAttention)]
     hooks = [attention.register_forward_pre_hook(look, with_kwargs=True) for attention in attentions]
     try:

@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from qknorm.errors import InputError
-
-
-def bleu_metric(tokenized: bool) -> BLEU:
-    """BLEU of text as it stands if it is tokenised (Moses multi-bleu), else sacrebleu's default."""
-    return BLEU(tokenize="none", smooth_method="none", force=True) if tokenized else BLEU()
+from qknorm.metrics.table import METRICS, bleu_metric
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenized: bool) -> float:
-    return float(bleu_metric(tokenized).corpus_score(list(hypotheses), [list(references)]).score)
-
-
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """chrF (character n-grams up to 6), sacrebleu's default. Spaces do not count, so tokenised text scores alike."""
-    return float(CHRF().corpus_score(list(hypotheses), [list(references)]).score)
+    """BLEU of text, or of tokens as they stand."""
+    return METRICS["bleu"].score(hypotheses, references, tokenized)
 
 
 def scores(
@@ -43,29 +33,28 @@ def scores(
     else:
         tokens = moses_tokenized(hypotheses, language), moses_tokenized(references, language)
         text = list(hypotheses), list(references)
-    default, ours, theirs = BLEU(), text[0], [text[1]]
-    return {
-        "bleu": default.corpus_score(ours, theirs).score,
-        "bleu_tokenized": bleu(*tokens, tokenized=True),
-        "chrf": CHRF().corpus_score(ours, theirs).score,
-        "chrf++": CHRF(word_order=2).corpus_score(ours, theirs).score,
-        "ter": TER().corpus_score(ours, theirs).score,
-        "lines": len(hypotheses),
-        "signature": str(default.get_signature()),
-    }
+    values = {name: metric.score(*(tokens if metric.of_tokens else text)) for name, metric in METRICS.items()}
+    return {**values, "lines": len(hypotheses), "signature": _signature()}
+
+
+def _signature() -> str:
+    """How the score `bleu` was computed, in sacrebleu's notation."""
+    metric = bleu_metric(tokenized=False)
+    metric.corpus_score([""], [[""]])  # it wants to have seen how many references there are
+    return str(metric.get_signature())
 
 
 def worst(hypotheses: Sequence[str], references: Sequence[str], count: int) -> list[tuple[int, float]]:
     """The rows of the translations with the lowest chrF, and that, the lowest first."""
-    found = enumerate(sentence_chrf(hypotheses, references))
-    return sorted(found, key=lambda scored: scored[1])[:count]
+    numbered = enumerate(sentence_chrf(hypotheses, references))
+    return sorted(numbered, key=lambda scored: scored[1])[:count]
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
     """chrF of each line by itself."""
     metric = CHRF()
-    pairs = zip(hypotheses, references, strict=True)
-    return [float(metric.sentence_score(ours, [theirs]).score) for ours, theirs in pairs]
+    lines = zip(hypotheses, references, strict=True)
+    return [float(metric.sentence_score(ours, [theirs]).score) for ours, theirs in lines]
 
 
 def detokenized(lines: Sequence[str], language: str) -> list[str]:

@@ -11,18 +11,24 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 
 from qknorm.errors import InputError
-from qknorm.evaluation.scores import bleu_metric
+from qknorm.metrics.table import bleu_metric
 
 Method = Literal["bootstrap", "randomization"]
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _SEED = 12345
+_SAMPLES = 1000  # of the bootstrap
+_TRIALS = 10_000  # of the randomisation
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system against the first, the baseline. An interval holds 95 %."""
+    """One system against the first, the baseline.
+
+    An interval is where a number lies in 95 % of the bootstrap's samples: for these trained models, had there been
+    other test sentences of the same kind. Where there are several seeds, it also holds the doubt about their mean.
+    """
 
     name: str
     bleu: float
@@ -30,7 +36,9 @@ class Comparison:
     low: float
     high: float
     p_value: float | None = None
-    """Of the difference from the baseline; None for itself."""
+    """Of the difference from the baseline, after Holm where there are several; None for the baseline itself."""
+    p_is_bound: bool = False
+    """No sample was as extreme: all that can be said is that p is at most this."""
     seeds: int = 1
     bleu_sd: float | None = None
     """The standard deviation over seeds, if there are several."""
@@ -44,8 +52,8 @@ def compare(
     references: Sequence[str],
     tokenized: bool,
     method: Method = "bootstrap",
-    samples: int = 1000,
-    trials: int = 10_000,
+    samples: int = _SAMPLES,
+    trials: int = _TRIALS,
 ) -> list[Comparison]:
     """Compare systems with the first of them on the same sentences. A system is a list of runs, one for each seed.
 
@@ -53,19 +61,42 @@ def compare(
     about their mean is added: draws from Student's t, as in Welch's test of the seeds' scores.
     randomization: approximate randomisation (Riezler and Maxwell 2005). The outputs of two models are exchanged for
     single sentences; where there are several seeds, whole runs are exchanged between the systems.
-    Intervals are always from the bootstrap. Everything is drawn from a fixed seed.
+    Intervals are always from the bootstrap. Everything is drawn from a fixed seed. Where several systems are compared
+    with the first, their p-values are corrected by Holm's method: among many, one is sure to look different.
     """
     if len(systems) < 2:
         raise InputError("a comparison needs at least two systems")
-    return _rows(systems, references, tokenized, method, samples, trials)
+    return _corrected(_rows(systems, references, tokenized, method, samples, trials))
 
 
-def measure(
-    name: str, runs: Sequence[Sequence[str]], references: Sequence[str], tokenized: bool, samples: int = 1000
-) -> Comparison:
-    """One system by itself: its BLEU and the interval."""
-    (row,) = _rows({name: runs}, references, tokenized, "bootstrap", samples, 0)
-    return row
+def standings(
+    systems: Mapping[str, Sequence[Sequence[str]]], references: Sequence[str], tokenized: bool
+) -> list[Comparison]:
+    """What tables and reports say of the systems that were tested on the same sentences, however many there are.
+
+    A single one is measured; several are compared with the first. Where some have one seed and others several, the
+    first seed of each is taken: one seed says nothing about how seeds vary.
+    """
+    if len({len(runs) == 1 for runs in systems.values()}) > 1:
+        systems = {name: runs[:1] for name, runs in systems.items()}
+    if len(systems) == 1:
+        return _rows(systems, references, tokenized, "bootstrap", _SAMPLES, 0)
+    return compare(systems, references, tokenized)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: the smallest times n, the next times n − 1, …, never falling."""
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected
+
+
+def _corrected(rows: Sequence[Comparison]) -> list[Comparison]:
+    first, *others = rows
+    p_values = holm([row.p_value for row in others if row.p_value is not None])
+    return [first, *(replace(row, p_value=p_value) for row, p_value in zip(others, p_values, strict=True))]
 
 
 def _rows(
@@ -104,7 +135,14 @@ def _rows(
                 p_value = _by_exchanged_sentences(measured[0][0], measured[place][0], score, trials)
             else:
                 p_value = _by_exchanged_runs(scores[0], ours, trials)
-            row = replace(row, p_value=p_value, difference=difference, difference_low=low, difference_high=high)
+            row = replace(
+                row,
+                p_value=p_value,
+                p_is_bound=p_value <= _smallest(samples if method == "bootstrap" else trials),
+                difference=difference,
+                difference_low=low,
+                difference_high=high,
+            )
         rows.append(row)
     return rows
 
@@ -129,8 +167,8 @@ def _statistics(lines: Sequence[str], references: Sequence[str], metric: BLEU) -
     """(sentences, 10): n-grams matched and in all, n = 1 … 4, the two lengths. The sum over sentences gives BLEU."""
     rows = []
     for line, reference in zip(lines, references, strict=True):
-        one: Any = metric.corpus_score([line], [[reference]])
-        rows.append([*one.counts, *one.totals, one.sys_len, one.ref_len])
+        score: Any = metric.corpus_score([line], [[reference]])
+        rows.append([*score.counts, *score.totals, score.sys_len, score.ref_len])
     return np.array(rows, dtype=np.int64)
 
 
@@ -138,12 +176,12 @@ def _bootstrap(measured: Sequence[Counts], score: Callable[[Counts], float], sam
     """For each system (samples, seeds): the BLEU of its runs had there been other sentences, the same for all."""
     rng = np.random.default_rng(_SEED)
     sentences = measured[0].shape[1]
-    found = [np.empty((samples, len(runs))) for runs in measured]
+    sampled = [np.empty((samples, len(runs))) for runs in measured]
     for sample in range(samples):
         times = np.bincount(rng.integers(sentences, size=sentences), minlength=sentences)
-        for system, runs in zip(found, measured, strict=True):
+        for system, runs in zip(sampled, measured, strict=True):
             system[sample] = [score(times @ run) for run in runs]
-    return found
+    return sampled
 
 
 def _draws(resampled: Sequence[Floats], scores: Sequence[Floats]) -> Floats:
@@ -173,23 +211,23 @@ def _unshared(runs: Floats) -> float:
     return float((runs - runs.mean(1, keepdims=True)).var(0).sum() / (seeds - 1) / seeds)
 
 
-def _by_exchanged_sentences(one: Counts, other: Counts, score: Callable[[Counts], float], trials: int) -> float:
+def _by_exchanged_sentences(first: Counts, second: Counts, score: Callable[[Counts], float], trials: int) -> float:
     rng = np.random.default_rng(_SEED)
-    sums, change = (one.sum(0), other.sum(0)), other - one
+    sums, change = (first.sum(0), second.sum(0)), second - first
     difference = abs(score(sums[1]) - score(sums[0]))
-    found = np.empty(trials)
+    differences = np.empty(trials)
     for trial in range(trials):
-        moved = rng.integers(2, size=len(one)) @ change
-        found[trial] = abs(score(sums[1] - moved) - score(sums[0] + moved))
-    return _share(found >= difference)
+        moved = rng.integers(2, size=len(first)) @ change
+        differences[trial] = abs(score(sums[1] - moved) - score(sums[0] + moved))
+    return _share(differences >= difference)
 
 
-def _by_exchanged_runs(one: Floats, other: Floats, trials: int) -> float:
+def _by_exchanged_runs(first: Floats, second: Floats, trials: int) -> float:
     rng = np.random.default_rng(_SEED)
-    scores, difference = np.concatenate([one, other]), abs(other.mean() - one.mean())
+    scores, difference = np.concatenate([first, second]), abs(second.mean() - first.mean())
     dealt = rng.permuted(np.tile(scores, (trials, 1)), axis=1)
-    found = np.abs(dealt[:, len(one) :].mean(1) - dealt[:, : len(one)].mean(1))
-    return _share(found >= difference - 1e-9)  # the same runs in another order may differ by rounding
+    differences = np.abs(dealt[:, len(first) :].mean(1) - dealt[:, : len(first)].mean(1))
+    return _share(differences >= difference - 1e-9)  # the same runs in another order may differ by rounding
 
 
 def _interval(values: Floats) -> tuple[float, float]:
@@ -200,3 +238,8 @@ def _interval(values: Floats) -> tuple[float, float]:
 def _share(extreme: NDArray[np.bool_]) -> float:
     """The p-value: how often chance did as much, the observation itself counted as one of the cases."""
     return float((extreme.sum() + 1) / (len(extreme) + 1))
+
+
+def _smallest(cases: int) -> float:
+    """The p-value where chance never did as much."""
+    return _share(np.zeros(cases, dtype=np.bool_))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
-from qknorm.evaluation.scores import detokenized
+from qknorm.evaluation.scores import detokenized, moses_tokenized
 from qknorm.runs.run import Run
+from qknorm.runs.translator_run import TranslatorRun
 
 
 @dataclass(frozen=True)
@@ -38,31 +39,40 @@ def read_systems(arguments: Sequence[str], reference: Path | None, tokenized: bo
     return Systems({name: [text(_hypotheses(path)) for path in runs] for name, runs in paths.items()}, references)
 
 
+def lines_of_test(run: Path, name: str, as_tokens: bool) -> list[str]:
+    """Lines of a run's test set, as tokens or as text, whichever of them the run was trained on."""
+    data = TranslatorRun.open(run).recipe.data
+    lines, language = list(read_lines(run / "test" / f"{name}.txt")), data.languages[1]
+    if (data.scheme == "words") == as_tokens:
+        return lines
+    return moses_tokenized(lines, language) if as_tokens else detokenized(lines, language)
+
+
 def _named(arguments: Sequence[str]) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
+    systems: dict[str, list[Path]] = {}
     endings = [Path(argument).name for argument in arguments]
     for argument, ending in zip(arguments, endings, strict=True):
         name, equals, listed = argument.partition("=")
         if Path(argument).exists() or not equals:
             name, listed = (ending if endings.count(ending) == 1 else argument), argument
-        if name in found:
+        if name in systems:
             raise InputError(f"{name} is there twice; several seeds of a system are written {name}=PATH,PATH")
-        found[name] = [Path(argument)] if Path(argument).exists() else [Path(path) for path in listed.split(",")]
-    return found
+        systems[name] = [Path(argument)] if Path(argument).exists() else [Path(path) for path in listed.split(",")]
+    return systems
 
 
 def _hypotheses(path: Path) -> Path:
     if not path.is_dir():
         return path
-    file = path / "test" / "hypotheses.txt"
+    file = Run(path).test_set().hypotheses
     if not file.is_file():
-        raise InputError(f"{path} holds no test/hypotheses.txt; it is written when training has ended")
+        raise InputError(f"{path} holds no {file.relative_to(path)}; it is written when training has ended")
     return file
 
 
 def _references(paths: Sequence[Path]) -> Path:
     """The references of the run folders, all the same."""
-    files = [file for path in paths if (file := path / "test" / "references.txt").is_file()]
+    files = [file for path in paths if (file := Run(path).test_set().references).is_file()]
     if not files:
         raise InputError(f"{paths[0]} holds no references; give them with --ref")
     for other in files[1:]:
@@ -73,7 +83,8 @@ def _references(paths: Sequence[Path]) -> Path:
 
 def _language_of_tokens(path: Path) -> str | None:
     """The target language of a run on tokenised text; None for anything else."""
-    if not (path / "recipe.yaml").is_file():
+    run = TranslatorRun(path)
+    if not run.is_begun:
         return None
-    data = Run.open(path).recipe.data
+    data = run.recipe.data
     return data.languages[1] if data.scheme == "words" else None

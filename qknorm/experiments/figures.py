@@ -19,14 +19,16 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.titlesize": 9,
     "legend.frameon": False,
+    "pdf.fonttype": 42,  # letters stay letters, which publishers ask for
     "svg.hashsalt": "qknorm",  # the same figure is the same file
 }
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write PATH.svg and PATH.png, and let the figure go; returns the PNG."""
+    """Write PATH.svg, PATH.pdf and PATH.png, and let the figure go; returns the PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path.with_name(f"{path.name}.svg"), metadata={"Date": None})
+    figure.savefig(path.with_name(f"{path.name}.pdf"), metadata={"CreationDate": None})
     png = path.with_name(f"{path.name}.png")
     figure.savefig(png, dpi=200, metadata={"Software": None})
     plt.close(figure)

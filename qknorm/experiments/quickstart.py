@@ -19,17 +19,22 @@ from qknorm.decoding.translator import Explanation, Translator
 from qknorm.errors import InputError
 from qknorm.evaluation.significance import compare
 from qknorm.evaluation.systems import read_systems
-from qknorm.experiments.cells import Cell, run_missing
+from qknorm.evaluation.wording import verdicts
+from qknorm.experiments.cells import Cell
 from qknorm.experiments.figures import STYLE, save
+from qknorm.experiments.machines import Machines
 from qknorm.experiments.papers.henry import BASELINE, FULL
 from qknorm.experiments.report import write_report
 from qknorm.runs.recipe import Recipe, checked, merged
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
 
 CORPUS, WITHOUT_NETWORK = "tatoeba-en-es:20k", "phrasebook-en-gl:20k"
 MINUTES = 5.0
 SETTINGS: dict[str, dict[str, Any]] = {}
 """Of both systems, beyond what is planned."""
+PEAKS = {BASELINE.name: 1.5e-3, FULL.name: 3e-3}
+"""The highest learning rate of each, the better one of these two on the dev set (docs/measured/trials.jsonl)."""
 EXAMPLES = 5
 _SYSTEMS = (BASELINE, FULL)
 
@@ -41,10 +46,10 @@ def run(folder: Path, console: Screen) -> None:
     corpus = _corpus(console)
     cells = [Cell(system.name, {}, recipe(corpus, system.name)) for system in _SYSTEMS]
     console.print("Two translators learn side by side; this takes up to ten minutes on two cores.\n")
-    failures = run_missing("quickstart", cells, folder, console)
+    failures = Machines().run_missing("quickstart", cells, folder, console)
     if failures:
         name, reason = next(iter(failures.items()))
-        raise InputError(f"training {name} failed: {reason} (more in {folder / name / 'log.txt'})")
+        raise InputError(f"training {name} failed: {reason} (more in {Run(folder / name).log_file})")
     _show_scores(folder, console)
     sources = _show_examples(folder, console)
     with mpl.rc_context(STYLE):
@@ -63,8 +68,9 @@ def run(folder: Path, console: Screen) -> None:
 
 def recipe(corpus: corpora.CorpusFolder, system: str) -> Recipe:
     """What somebody's own files would be trained with in this many minutes, for one of the two systems."""
-    content = {"name": system, "minutes": MINUTES, "data": {"corpus": corpus.info.name}}
-    changes = next(one.changes for one in _SYSTEMS if one.name == system)
+    training = {"peak": PEAKS[system]}
+    content = {"name": system, "minutes": MINUTES, "data": {"corpus": corpus.info.name}, "training": training}
+    changes = next(known.changes for known in _SYSTEMS if known.name == system)
     return checked(Recipe, merged(content, SETTINGS, changes), "quickstart")
 
 
@@ -87,33 +93,28 @@ def _show_scores(folder: Path, console: Screen) -> None:
     for row in (baseline, ours):
         table.add_row(row.name, f"{row.bleu:.1f}", f"{row.low:.1f} – {row.high:.1f}")
     console.print(table)
-    assert ours.difference is not None
-    assert ours.p_value is not None
-    verdict = "more than chance would give" if ours.p_value < 0.05 else "no more than chance might give"
-    console.print(
-        f"Difference {ours.difference:+.1f} BLEU, p = {ours.p_value:.3f} (paired bootstrap over "
-        f"{len(given.references):,} sentences): {verdict}, for these two trained models.\n",
-    )
+    console.print("\n".join([*verdicts([baseline, ours], first_seeds_only=False), ""]))
 
 
 def _show_examples(folder: Path, console: Screen) -> list[str]:
     """Test sentences of moderate length, evenly spread; returns their sources."""
-    lines = {name: list(read_lines(folder / FULL.name / "test" / f"{name}.txt")) for name in ("source", "references")}
-    said = {system.label: list(read_lines(folder / system.name / "test" / "hypotheses.txt")) for system in _SYSTEMS}
-    moderate = [row for row, line in enumerate(lines["source"]) if 5 <= len(line.split()) <= 10]
+    tests = {system.label: Run(folder / system.name).test_set() for system in _SYSTEMS}
+    translations = {label: list(read_lines(test.hypotheses)) for label, test in tests.items()}
+    sources, references = (list(read_lines(path)) for path in (tests[FULL.label].source, tests[FULL.label].references))
+    moderate = [row for row, line in enumerate(sources) if 5 <= len(line.split()) <= 10]
     rows = moderate[:: max(1, len(moderate) // EXAMPLES)][:EXAMPLES]
-    width = max(map(len, (*said, "reference")))
+    width = max(map(len, (*translations, "reference")))
     console.print("Sentences that neither has seen:")
     for row in rows:
-        console.print(f"\n  {lines['source'][row]}")
-        told = {**{label: own[row] for label, own in said.items()}, "reference": lines["references"][row]}
+        console.print(f"\n  {sources[row]}")
+        told = {**{label: own[row] for label, own in translations.items()}, "reference": references[row]}
         for label, text in told.items():
             console.print(f"  {label:>{width}}  {text}")
-    return [lines["source"][row] for row in rows]
+    return [sources[row] for row in rows]
 
 
 def _attention(folder: Path, sentence: str) -> Figure:
-    """From each piece that is said to those that are read: the mean of the heads of the last layer."""
+    """Attention of each target piece to the source pieces: the mean over the heads of the last layer."""
     figure, axes = plt.subplots(1, len(_SYSTEMS), figsize=(9, 4.4), layout="constrained")
     for axis, system in zip(axes, _SYSTEMS, strict=True):
         explanation = Translator.load(folder / system.name).explain(sentence)

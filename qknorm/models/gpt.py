@@ -13,7 +13,9 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qknorm.attention.module import KeyValueCache, QKNorm, QKNormAttention
+from qknorm.attention.cache import KeyValueCache
+from qknorm.attention.module import QKNormAttention
+from qknorm.models.layers import skip_linear_draws
 from qknorm.models.learned_p import learn_p
 from qknorm.ops.dropout import add_dropped, dropout
 
@@ -31,13 +33,14 @@ class GPTConfig:
     dim: int = 384
     dropout: float = 0.2
     bias: bool = False
-    qk_norm: QKNorm | None = "lp"
+    qk_norm: str = "lp"
     p: float = 2.0
     scale_init: float | None = None
     per_head_scale: bool = False
     learned_p: Literal["no", "layer", "head"] = "no"
 
     def make_attention(self) -> QKNormAttention:
+        skip_linear_draws(self.dim, self.bias)
         if self.qk_norm != "lp":
             return QKNormAttention(self.dim, self.heads, qk_norm=self.qk_norm, dropout=self.dropout, bias=self.bias)
         attention = QKNormAttention(
@@ -105,13 +108,6 @@ class GPT(nn.Module):
             x = block(x)
         logits = self._logits(x)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-    def attention_inputs(self, characters: Tensor) -> Iterator[tuple[QKNormAttention, Tensor]]:
-        """Each layer's attention and what comes into it, for looking at."""
-        x = self._input(characters)
-        for block in self.attention_blocks():
-            yield block.attention, block.attention_norm(x)
-            x = block(x)
 
     def start(self) -> list[KeyValueCache]:
         """An empty cache for every layer."""

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qknorm.attention.lp import lp_normalize
-from qknorm.attention.module import LpNorm
+from qknorm.attention.norms import LpNorm
+from qknorm.ops.cross_entropy import linear_cross_entropy
 from qknorm.ops.dropout import add_dropped, relu_dropout
 
 NormKind = Literal["layer", "scale", "rms"]
@@ -27,7 +28,16 @@ def make_norm(kind: NormKind, dim: int) -> nn.Module:
         return nn.LayerNorm(dim)
     if kind == "rms":
         return nn.RMSNorm(dim)
-    return LpNorm(2.0, torch.tensor(math.sqrt(dim)))
+    return LpNorm(dim)
+
+
+def skip_linear_draws(dim: int, bias: bool) -> None:
+    """Draw the random numbers of torch's own start of four projections, which attention used to draw before its own.
+
+    So a seed gives the weights that it has always given.
+    """
+    for _ in range(4):
+        nn.Linear(dim, dim, bias)
 
 
 class Residual(nn.Module):
@@ -95,6 +105,14 @@ class Embedding(nn.Module):
     def embed(self, numbers: Tensor, vectors: Tensor) -> Tensor:
         """(batch, length, dim) of piece numbers (batch, length)."""
         return F.embedding(numbers, vectors) * self.input_scale
+
+
+class VocabularyLoss(nn.Module):
+    """The mean loss over a vocabulary. It is a module, without parameters, so that its precision can be chosen."""
+
+    def forward(self, states: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float) -> Tensor:
+        """states: (positions, dim); weight: (pieces, dim); target: (positions,), the right piece."""
+        return linear_cross_entropy(states, weight, bias, target, smoothing)
 
 
 def sinusoids(length: int, dim: int, device: torch.device | None = None, start: int = 0) -> Tensor:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qknorm.attention.module import LpNorm, QKNormAttention
+from qknorm.attention.module import QKNormAttention
+from qknorm.attention.norms import LpNorm, one_dimensional
 
 
 class LearnedLpNorm(nn.Module):
@@ -35,6 +37,10 @@ class LearnedLpNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         unit = normalize(x, _per_head(self.p))
         return unit if self.scale is None else unit * _per_head(self.scale)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        one_dimensional(state_dict, prefix + "scale")
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
 
 class _KeyNorm(nn.Module):

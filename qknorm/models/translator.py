@@ -13,11 +13,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qknorm.attention.module import KeyValueCache, KeyValues, QKNormAttention
+from qknorm.attention.cache import KeyValueCache, KeyValues
+from qknorm.attention.module import QKNormAttention
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import PAD
-from qknorm.models.layers import Embedding, FeedForward, NormKind, Placement, Residual, make_norm, sinusoids
-from qknorm.ops.cross_entropy import linear_cross_entropy
+from qknorm.models.layers import (
+    Embedding,
+    FeedForward,
+    NormKind,
+    Placement,
+    Residual,
+    VocabularyLoss,
+    make_norm,
+    sinusoids,
+    skip_linear_draws,
+)
 from qknorm.ops.dropout import dropout
 
 TAUGHT_HEAD = 0
@@ -36,7 +46,7 @@ class TranslatorConfig:
     norm: NormKind = "layer"
     placement: Placement = "pre"
     fix_norm: bool = True
-    attention: Literal["lp", "rms", "layer", "dot"] = "lp"
+    qk_norm: str = "lp"
     p: float = 2.0
     scale: Literal["learned", "fixed", "absent"] = "learned"
     scale_init: float | None = None
@@ -49,9 +59,9 @@ class TranslatorConfig:
     label_smoothing: float = 0.1
 
     def make_attention(self) -> QKNormAttention:
-        if self.attention != "lp":
-            norm = None if self.attention == "dot" else self.attention
-            return QKNormAttention(self.dim, self.heads, qk_norm=norm, dropout=self.attention_dropout)
+        skip_linear_draws(self.dim, bias=True)
+        if self.qk_norm != "lp":
+            return QKNormAttention(self.dim, self.heads, qk_norm=self.qk_norm, dropout=self.attention_dropout)
         attention = QKNormAttention(
             self.dim,
             self.heads,
@@ -152,7 +162,7 @@ class DecodingState:
         return attention.attend_shared(x, memory, self.sentences, self.lengths)
 
 
-class LanguagePair(NamedTuple):
+class Direction(NamedTuple):
     """The numbers of two languages, and which pieces may be said: (pieces,), True for those of the target."""
 
     source: int
@@ -163,11 +173,11 @@ class LanguagePair(NamedTuple):
 class TranslatorModel(nn.Module):
     """Piece numbers in, a loss or log-probabilities out."""
 
-    def __init__(self, config: TranslatorConfig, pairs: Sequence[LanguagePair]) -> None:
+    def __init__(self, config: TranslatorConfig, directions: Sequence[Direction]) -> None:
         super().__init__()
-        self.config, self.pairs = config, [(pair.source, pair.target) for pair in pairs]
-        pieces = len(pairs[0].target_pieces)
-        languages = 1 + max(number for pair in self.pairs for number in pair)
+        self.config, self.directions = config, [(direction.source, direction.target) for direction in directions]
+        pieces = len(directions[0].target_pieces)
+        languages = 1 + max(number for direction in self.directions for number in direction)
         self.embedding = Embedding(pieces, config.dim, config.fix_norm)
         self.languages = nn.Parameter(torch.randn(languages, config.dim) * config.dim**-0.5)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
@@ -175,24 +185,25 @@ class TranslatorModel(nn.Module):
         final = config.placement == "pre"  # with the norm before each sublayer, the last sum is still to be normalised
         self.encoder_norm = make_norm(config.norm, config.dim) if final else nn.Identity()
         self.decoder_norm = make_norm(config.norm, config.dim) if final else nn.Identity()
-        for number, pair in enumerate(pairs):
-            said = pair.target_pieces.nonzero().squeeze(1)
-            places = torch.full((pieces,), -1).index_copy(0, said, torch.arange(len(said)))
-            self.register_buffer(f"said_{number}", said, persistent=False)
-            self.register_buffer(f"places_{number}", places, persistent=False)
+        self.loss = VocabularyLoss()
+        for number, direction in enumerate(directions):
+            vocabulary = direction.target_pieces.nonzero().squeeze(1)
+            classes = torch.full((pieces,), -1).index_copy(0, vocabulary, torch.arange(len(vocabulary)))
+            self.register_buffer(f"target_vocabulary_{number}", vocabulary, persistent=False)
+            self.register_buffer(f"class_of_piece_{number}", classes, persistent=False)
 
-    def said(self, pair: int) -> Tensor:
-        """The numbers of the pieces that a pair's target may have. Only they have logits at all."""
-        return self.get_buffer(f"said_{pair}")
+    def target_vocabulary(self, direction: int) -> Tensor:
+        """The numbers of the pieces that a target may have. Only they have logits at all."""
+        return self.get_buffer(f"target_vocabulary_{direction}")
 
     def forward(self, batch: Batch, watch: Callable[[Tensor], None] | None = None) -> Tensor:
-        """The mean loss over the target pieces, EOS included, with label smoothing over what may be said.
+        """The mean loss over the target pieces, EOS included, with label smoothing over the target vocabulary.
 
         `watch` is shown where the taught head looks: (batch, target, source), one head of the last layer.
         """
         vectors = self.embedding.vectors()
-        memory = self.encode(batch.source, batch.source_mask, batch.pair, vectors)
-        x = self._input(batch.target_in, self.pairs[batch.pair][1], vectors)
+        memory = self.encode(batch.source, batch.source_mask, batch.direction, vectors)
+        x = self._input(batch.target_in, self.directions[batch.direction][1], vectors)
         *layers, last = self.decoder
         for layer in layers:
             x = layer(x, memory, batch.source_mask)
@@ -200,30 +211,31 @@ class TranslatorModel(nn.Module):
             x, memory, batch.source_mask, None if watch is None else lambda weights: watch(weights[:, TAUGHT_HEAD])
         )
         real = batch.target_out != PAD
-        wanted = self.get_buffer(f"places_{batch.pair}")[batch.target_out[real]]
+        target = self.get_buffer(f"class_of_piece_{batch.direction}")[batch.target_out[real]]
         smoothing = self.config.label_smoothing if self.training else 0.0
-        weight, bias = self._output(batch.pair, vectors)
-        return linear_cross_entropy(self.decoder_norm(x)[real], weight, bias, wanted, smoothing)
+        weight, bias = self._output(batch.direction, vectors)
+        loss: Tensor = self.loss(self.decoder_norm(x)[real], weight, bias, target, smoothing)
+        return loss
 
-    def encode(self, source: Tensor, mask: Tensor, pair: int, vectors: Tensor) -> Tensor:
-        x = self._input(source, self.pairs[pair][0], vectors)
+    def encode(self, source: Tensor, mask: Tensor, direction: int, vectors: Tensor) -> Tensor:
+        x = self._input(source, self.directions[direction][0], vectors)
         for layer in self.encoder:
             x = layer(x, mask)
         encoded: Tensor = self.encoder_norm(x)
         return encoded
 
-    def start(self, source: Tensor, pair: int, beams: int = 1) -> DecodingState:
+    def start(self, source: Tensor, direction: int, beams: int = 1) -> DecodingState:
         """Read the source sentences (batch, length), once; each is to have `beams` rows side by side."""
         vectors, mask = self.embedding.vectors(), (source != PAD)[:, None, None, :]
-        encoded = self.encode(source, mask, pair, vectors)
+        encoded = self.encode(source, mask, direction, vectors)
         memories = [layer.source_attention.key_values(encoded) for layer in self._decoder_layers()]
         caches = [KeyValueCache() for _ in self.decoder]
         rows = torch.arange(len(source), device=source.device).repeat_interleave(beams)
-        return DecodingState(memories, mask, caches, vectors, self._output(pair, vectors), rows)
+        return DecodingState(memories, mask, caches, vectors, self._output(direction, vectors), rows)
 
-    def step(self, pieces: Tensor, pair: int, state: DecodingState) -> Tensor:
-        """Say one more piece after `pieces` (rows,): logits over `said(pair)`."""
-        x = self._input(pieces[:, None], self.pairs[pair][1], state.vectors, start=state.caches[0].length)
+    def step(self, pieces: Tensor, direction: int, state: DecodingState) -> Tensor:
+        """Add one more piece after `pieces` (rows,): logits over its target vocabulary."""
+        x = self._input(pieces[:, None], self.directions[direction][1], state.vectors, start=state.caches[0].length)
         for layer, memory, cache in zip(self._decoder_layers(), state.memories, state.caches, strict=True):
             x = layer.step(x, memory, cache, state)
         return F.linear(self.decoder_norm(x)[:, 0], *state.output)
@@ -233,10 +245,10 @@ class TranslatorModel(nn.Module):
             assert isinstance(layer, DecoderLayer)
             yield layer
 
-    def _output(self, pair: int, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Weight (said pieces, dim) and bias of the output layer."""
-        said = self.said(pair)
-        return vectors.index_select(0, said), self.embedding.output_bias.index_select(0, said)
+    def _output(self, direction: int, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight (target vocabulary, dim) and bias of the output layer."""
+        vocabulary = self.target_vocabulary(direction)
+        return vectors.index_select(0, vocabulary), self.embedding.output_bias.index_select(0, vocabulary)
 
     def _input(self, numbers: Tensor, language: int, vectors: Tensor, start: int = 0) -> Tensor:
         x = self.embedding.embed(numbers, vectors) + self.languages[language]

@@ -92,9 +92,9 @@ def _built() -> Path:
             continue
         flags = (*_FLAGS, *choice, *_extra_flags(), _ABI)
         name = f"operators-{_digest(repr((content, flags, identity)).encode())}"
-        found = _found(name)
-        if found is not None:
-            return found
+        library = _existing(name)
+        if library is not None:
+            return library
         try:
             return _compiled(compiler, flags, name)
         except BuildError as error:
@@ -136,7 +136,7 @@ def _cpu_features() -> str:
     return next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
 
 
-def _found(name: str) -> Path | None:
+def _existing(name: str) -> Path | None:
     """What the cache has under this name, if it is whole: the second half of a file's name is its digest.
 
     To load a file that was cut off ends the process, so it is recognised before.

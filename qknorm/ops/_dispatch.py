@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from qknorm.ops import _build
-
-Operator = Callable[..., Any]
 
 _LIBRARY = torch.library.Library("qknorm", "FRAGMENT")
 _PLAIN_TENSORS = (Tensor, torch.nn.Parameter)
@@ -28,41 +27,84 @@ _lock = threading.Lock()
 # What the CPU has before its kernels are loaded: one function per operator, which loads them.
 _loaders: torch.library.Library | None = torch.library.Library("qknorm", "IMPL")
 
+Backward = Callable[..., Any]
+Setup = Callable[..., None]
 
-def operator(schema: str, plain: Callable[..., Any], fake: Callable[..., Any]) -> Operator:
-    """Register an operator: its schema, its twin for any device and type, and what shapes it returns.
 
-    The twin is an operator of its own too, `NAME_plain`: a kernel leaves to it what it does not do.
+class Operator:
+    """An operator that has been registered, called by the shortest way.
+
+    Whoever calls `torch.ops.qknorm.NAME`, a compiler above all, finds the derivative that is registered there. An
+    `autograd.Function` with the same derivative takes 15 µs less forwards and 25 µs less backwards.
+    """
+
+    def __init__(self, name: str, backward: Backward, setup: Setup | None) -> None:
+        self.overload: OpOverload[..., Any] = getattr(torch.ops.qknorm, name).default
+        self._differentiated = _function(self.overload, backward, setup)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self.overload(*arguments)
+        if torch.is_grad_enabled() and _any_requires_grad(arguments):
+            return self._differentiated.apply(*arguments)
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.overload(*arguments)
+
+
+def operator(
+    schema: str,
+    plain: Callable[..., Any],
+    fake: Callable[..., Any],
+    backward: Backward | None = None,
+    setup: Setup | None = None,
+) -> Operator:
+    """Register an operator: its schema, its twin for any device and type, what shapes it returns, and its derivative.
+
+    Without a derivative, to ask for one is an error that says so; it is never silently cut. The twin is an operator of
+    its own too, `NAME_plain`: a kernel leaves to it what it does not do.
     """
     name, signature = schema.split("(", 1)
+    backward = backward or _refusal(name)
     for form in (name, f"{name}_plain"):
         _LIBRARY.define(f"{form}({signature}", tags=(torch.Tag.pt2_compliant_tag,))
         _LIBRARY.impl(form, plain, "CompositeExplicitAutograd")
         torch.library.register_fake(f"qknorm::{form}", fake, lib=_LIBRARY)
-    found: Operator = getattr(torch.ops.qknorm, name).default
-    if _loaders is not None:
-
-        def load_and_call(*arguments: Any) -> Any:
-            load_kernels()
-            return found(*arguments)
-
-        _loaders.impl(name, load_and_call, "CPU")
-    return found
-
-
-def differentiable(name: str, backward: Callable[..., Any], setup: Callable[..., None] | None = None) -> None:
-    """Register the derivative of an operator and of its twin."""
-    for form in (name, f"{name}_plain"):
         torch.library.register_autograd(f"qknorm::{form}", backward, setup_context=setup, lib=_LIBRARY)
+    registered = Operator(name, backward, setup)
+    _load_at_first_call(name, registered.overload)
+    return registered
 
 
-def differentiable_no_further(name: str) -> None:
-    """Let a second derivative be an error that says so; without it, it would be silently cut."""
+def _function(overload: OpOverload[..., Any], backward: Backward, setup: Setup | None) -> type[torch.autograd.Function]:
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            output = overload(*arguments)
+        if setup is not None:
+            setup(ctx, arguments, output)
+        return output
 
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type(f"Derivative of {overload}", (torch.autograd.Function,), members)
+
+
+def _refusal(name: str) -> Backward:
     def backward(ctx: Any, *gradients: Tensor) -> None:
         raise RuntimeError(f"qknorm::{name} cannot be differentiated: it is a derivative itself, or for inference only")
 
-    differentiable(name, backward)
+    return backward
+
+
+def _load_at_first_call(name: str, overload: OpOverload[..., Any]) -> None:
+    def load_and_call(*arguments: Any) -> Any:
+        load_kernels()
+        return overload(*arguments)
+
+    if _loaders is not None:
+        _loaders.impl(name, load_and_call, "CPU")
+
+
+def _any_requires_grad(arguments: tuple[Any, ...]) -> bool:
+    return any(isinstance(argument, Tensor) and argument.requires_grad for argument in arguments)
 
 
 def load_kernels() -> None:

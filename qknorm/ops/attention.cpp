@@ -237,7 +237,7 @@ inline void require_possible(const Tensor &q, const Tensor &k, const Tensor &v, 
                              double dropout, const Tensor &seed) {
     require_memory(q, k, v, mask, seed);
     for (const Tensor *x : {&q, &k, &v}) require_real(*x);
-    if (q.dim() != 4 || k.dim() != 4 || k.sizes() != v.sizes() || q.size(0) != k.size(0) || q.size(3) != k.size(3) ||
+    if (q.dim() != 4 || k.dim() != 4 || !same_shape(k, v) || q.size(0) != k.size(0) || q.size(3) != k.size(3) ||
         (k.size(1) ? q.size(1) % k.size(1) : q.size(1)) || q.scalar_type() != k.scalar_type() ||
         k.scalar_type() != v.scalar_type())
         refuse("query, key and value must be (batch, heads, length, head_dim) of one type, with as many key heads as query "
@@ -354,7 +354,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor &d_out, const
                                                       const Tensor &seed) {
     require_memory(d_out, lse_);
     require_possible(query, key, value, mask, dropout, seed);
-    if (d_out.sizes() != query.sizes() || lse_.dim() != 3 || lse_.numel() * query.size(3) != query.numel() ||
+    if (!same_shape(d_out, query) || lse_.dim() != 3 || lse_.numel() * query.size(3) != query.numel() ||
         d_out.scalar_type() != query.scalar_type() || lse_.scalar_type() != query.scalar_type())
         refuse("the gradient " + shape_of(d_out) + " or the sums " + shape_of(lse_) + " do not fit to queries " +
                shape_of(query));

@@ -49,7 +49,7 @@ def attend(
 
 def _is_broadcast(mask: Tensor, shape: tuple[int, ...]) -> bool:
     sizes = zip(mask.shape[::-1], shape[::-1], strict=False)
-    return mask.dim() <= len(shape) and all(size in (1, wanted) for size, wanted in sizes)
+    return mask.dim() <= len(shape) and all(size in (1, full) for size, full in sizes)
 
 
 def _plain(
@@ -103,9 +103,9 @@ def _plain_backward(
     d_weights = d_out @ _for_all_heads(value, query).transpose(-2, -1) * factors
     d_logits = weights * (d_weights - (weights * d_weights).sum(-1, keepdim=True)) * scale
     d_query, d_key = d_logits @ _for_all_heads(key, query), d_logits.transpose(-2, -1) @ query
-    found = (d_query, _of_key_heads(d_key, key), _of_key_heads(d_value, value))
+    gradients = (d_query, _of_key_heads(d_key, key), _of_key_heads(d_value, value))
     d_query, d_key, d_value = (
-        _dispatch.rows_like(x).copy_(gradient) for x, gradient in zip((query, key, value), found, strict=True)
+        _dispatch.rows_like(x).copy_(gradient) for x, gradient in zip((query, key, value), gradients, strict=True)
     )
     return d_query, d_key, d_value
 
@@ -166,13 +166,13 @@ def _backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, .
     if d_out is None:
         return (None,) * 8
     query, key, value, sums, mask, seed = ctx.saved_tensors
-    found = _OPERATOR_BACKWARD(d_out, query, key, value, sums, ctx.scale, mask, ctx.is_causal, ctx.dropout, seed)
-    return *found, None, None, None, None, None
+    gradients = _OPERATOR_BACKWARD(d_out, query, key, value, sums, ctx.scale, mask, ctx.is_causal, ctx.dropout, seed)
+    return *gradients, None, None, None, None, None
 
 
 _TAIL = "float scale, Tensor? mask, bool is_causal, float dropout, Tensor seed"
 _OPERATOR = _dispatch.operator(
-    f"attention(Tensor query, Tensor key, Tensor value, {_TAIL}) -> (Tensor, Tensor)", _plain, _fake
+    f"attention(Tensor query, Tensor key, Tensor value, {_TAIL}) -> (Tensor, Tensor)", _plain, _fake, _backward, _setup
 )
 _OPERATOR_BACKWARD = _dispatch.operator(
     f"attention_backward(Tensor d_out, Tensor query, Tensor key, Tensor value, Tensor sums, {_TAIL}) "
@@ -180,5 +180,3 @@ _OPERATOR_BACKWARD = _dispatch.operator(
     _plain_backward,
     _fake_backward,
 )
-_dispatch.differentiable("attention", _backward, _setup)
-_dispatch.differentiable_no_further("attention_backward")

@@ -21,54 +21,60 @@ def heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
     if min(query.dim(), key.dim(), value.dim()) < 3:
         shapes = f"{tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
         raise ValueError(f"query, key and value must be (..., heads, length, head_dim); got shapes {shapes}")
-    wanted, given, of_values = query.shape[-3], key.shape[-3], value.shape[-3]
-    if wanted == given == of_values:
+    of_queries, of_keys, of_values = query.shape[-3], key.shape[-3], value.shape[-3]
+    if of_queries == of_keys == of_values:
         return
     if enable_gqa:
-        fit = given and of_values and not (wanted % given or wanted % of_values)
+        fit = of_keys and of_values and not (of_queries % of_keys or of_queries % of_values)
     else:  # a single head is broadcast, as everywhere in torch
-        fit = given in (1, wanted) and of_values in (1, wanted)
+        fit = of_keys in (1, of_queries) and of_values in (1, of_queries)
     if not fit:
-        counts = f"query has {wanted} heads, key {given} and value {of_values}"
+        counts = f"query has {of_queries} heads, key {of_keys} and value {of_values}"
         raise ValueError(f"{counts}: fewer key and value heads need enable_gqa=True and must divide those of the query")
 
 
-def loss(states: Tensor, weight: Tensor, bias: Tensor, wanted: Tensor, label_smoothing: float) -> None:
-    """states: (rows, dim); weight: (classes, dim); bias: (classes,); wanted: (rows,), the number of a class each."""
-    fit = states.dim() == weight.dim() == 2 and bias.dim() == wanted.dim() == 1
-    if not fit or weight.shape != (bias.shape[0], states.shape[1]) or wanted.shape[0] != states.shape[0]:
-        found = ", ".join(str(tuple(tensor.shape)) for tensor in (states, weight, bias, wanted))
-        raise ValueError(f"the loss needs (rows, dim), (classes, dim), (classes,) and (rows,), not {found}")
-    numbers("wanted", wanted)
-    same_device(states, weight=weight, bias=bias, wanted=wanted)
+def loss(states: Tensor, weight: Tensor, bias: Tensor, target: Tensor, label_smoothing: float) -> None:
+    """states: (rows, dim); weight: (classes, dim); bias: (classes,); target: (rows,), the number of a class each."""
+    fit = states.dim() == weight.dim() == 2 and bias.dim() == target.dim() == 1
+    if not fit or weight.shape != (bias.shape[0], states.shape[1]) or target.shape[0] != states.shape[0]:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (states, weight, bias, target))
+        raise ValueError(f"the loss needs (rows, dim), (classes, dim), (classes,) and (rows,), not {shapes}")
+    numbers("target", target)
+    same_device(states, weight=weight, bias=bias, target=target)
     probability("label_smoothing", label_smoothing)
 
 
-def classes(wanted: Tensor, number: int) -> None:
+def has_memory(tensor: Tensor) -> None:
+    """A storage can be freed while tensors still refer to it; torch's products refuse these, but its sums read them."""
+    if tensor.numel() and not tensor.untyped_storage().nbytes():
+        raise ValueError(f"the memory of a tensor of shape {tuple(tensor.shape)} was freed while it was needed")
+
+
+def classes(target: Tensor, number: int) -> None:
     """Whether every class exists."""
-    inside(wanted, number, "wanted holds class {}, but the classes are 0 to {}")
+    inside(target, number, "target holds class {}, but the classes are 0 to {}")
 
 
-def choice(logits: Tensor, wanted: int) -> None:
-    """logits: (rows, classes), of which at least one class is wanted and at most all."""
-    if logits.dim() != 2 or not 1 <= wanted <= logits.shape[1]:
-        raise ValueError(f"of logits of shape {tuple(logits.shape)} the likeliest {wanted} of each row cannot be had")
+def choice(logits: Tensor, k: int) -> None:
+    """logits: (rows, classes), k: from 1 to the number of classes."""
+    if logits.dim() != 2 or not 1 <= k <= logits.shape[1]:
+        raise ValueError(f"of logits of shape {tuple(logits.shape)} the likeliest {k} of each row cannot be had")
 
 
 def key_values(keys: Tensor, values: Tensor) -> None:
     """keys and values of the same positions: (batch, heads, length, head_dim)."""
     alike = keys.shape == values.shape or keys.shape[:3] == values.shape[:3]  # slicing a shape takes longer than all
     if not alike or keys.dim() != 4 or values.dim() != 4:
-        found = f"{tuple(keys.shape)} and {tuple(values.shape)}"
-        raise ValueError(f"keys and values must be (batch, heads, length, head_dim) of the same positions, not {found}")
+        shapes = f"not {tuple(keys.shape)} and {tuple(values.shape)}"
+        raise ValueError(f"keys and values must be (batch, heads, length, head_dim) of the same positions, {shapes}")
 
 
 def single_queries(query: Tensor, keys: Tensor, values: Tensor) -> None:
     """query: (rows, heads, 1, head_dim), for keys and values of as many heads or fewer."""
     key_values(keys, values)
     if query.dim() != 4 or query.shape[2] != 1 or query.shape[3] != keys.shape[3]:
-        found = f"{tuple(query.shape)} for keys of shape {tuple(keys.shape)}"
-        raise ValueError(f"query must be (rows, heads, 1, head_dim), not {found}")
+        shapes = f"{tuple(query.shape)} for keys of shape {tuple(keys.shape)}"
+        raise ValueError(f"query must be (rows, heads, 1, head_dim), not {shapes}")
     heads(query, keys, values, enable_gqa=True)
 
 

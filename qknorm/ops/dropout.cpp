@@ -49,7 +49,7 @@ Dropout checked(double p, uint64_t seed) {
 }
 
 void require_alike(const Tensor &a, const Tensor &b) {
-    if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type())
+    if (!same_shape(a, b) || a.scalar_type() != b.scalar_type())
         refuse("tensors of one shape and type are needed, not " + shape_of(a) + " and " + shape_of(b));
 }
 

@@ -120,11 +120,16 @@ def _backward_relu_second(ctx: Any, dd: Tensor) -> tuple[Tensor | None, ...]:
     return _RELU_DROPOUT_BACKWARD(dd, out, ctx.p), None, None
 
 
-_DROPOUT = _dispatch.operator("dropout(Tensor x, Tensor? residual, float p, Tensor seed) -> Tensor", _plain, _fake)
-_RELU_DROPOUT = _dispatch.operator("relu_dropout(Tensor x, float p, Tensor seed) -> Tensor", _plain_relu, _fake_relu)
-_RELU_DROPOUT_BACKWARD = _dispatch.operator(
-    "relu_dropout_backward(Tensor d_out, Tensor out, float p) -> Tensor", _plain_relu_backward, _fake_relu_backward
+_DROPOUT = _dispatch.operator(
+    "dropout(Tensor x, Tensor? residual, float p, Tensor seed) -> Tensor", _plain, _fake, _backward, _setup
 )
-_dispatch.differentiable("dropout", _backward, _setup)
-_dispatch.differentiable("relu_dropout", _backward_relu, _setup_relu)
-_dispatch.differentiable("relu_dropout_backward", _backward_relu_second, _setup_relu_second)
+_RELU_DROPOUT = _dispatch.operator(
+    "relu_dropout(Tensor x, float p, Tensor seed) -> Tensor", _plain_relu, _fake_relu, _backward_relu, _setup_relu
+)
+_RELU_DROPOUT_BACKWARD = _dispatch.operator(
+    "relu_dropout_backward(Tensor d_out, Tensor out, float p) -> Tensor",
+    _plain_relu_backward,
+    _fake_relu_backward,
+    _backward_relu_second,
+    _setup_relu_second,
+)

@@ -57,6 +57,48 @@ inline float exp2_of(float a) {
 
 constexpr float LOG2_E = 1.4426950408889634f;
 
+// Floats that are added side by side: as many as a register of this processor holds.
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+
+template <int MANY>
+struct Lanes { typedef float Vector __attribute__((vector_size(MANY * sizeof(float)))); };
+
+template <int MANY>
+inline float sum_of_lanes(typename Lanes<MANY>::Vector lanes) {
+    if constexpr (MANY == 1) {
+        return lanes[0];
+    } else {
+        typename Lanes<MANY / 2>::Vector halves[2];
+        __builtin_memcpy(halves, &lanes, sizeof lanes);
+        return sum_of_lanes<MANY / 2>(halves[0] + halves[1]);
+    }
+}
+
+// The sum of term(0) ... term(length - 1). The compiler would add up the lanes of its vector one after the other, which
+// for short rows takes longer than all the rest; here it is halves, quarters and so on.
+template <class F>
+inline float sum_over(int64_t length, F term) {
+    typename Lanes<LANES>::Vector total = {};
+    const int64_t whole = length - length % LANES;
+    for (int64_t i = 0; i < whole; i += LANES) {
+        float terms[LANES];
+#pragma omp simd
+        for (int j = 0; j < LANES; ++j) terms[j] = term(i + j);
+        typename Lanes<LANES>::Vector lanes;
+        __builtin_memcpy(&lanes, terms, sizeof terms);
+        total += lanes;
+    }
+    float sum = sum_of_lanes<LANES>(total);
+    for (int64_t i = whole; i < length; ++i) sum += term(i);
+    return sum;
+}
+
 // NaN is passed over.
 inline float maximum_of(const float *x, int32_t length) {
     float maximum = -__builtin_inff();

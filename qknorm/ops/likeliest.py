@@ -8,26 +8,25 @@ from torch import Tensor
 from qknorm.ops import _dispatch, checks
 
 
-def likeliest(logits: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each row of logits the `wanted` largest log-probabilities, where they are, and log Σ exp."""
-    checks.choice(logits, wanted)
+def likeliest(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each row of logits the `k` largest log-probabilities, where they are, and log Σ exp."""
+    checks.choice(logits, k)
     if _dispatch.is_left_to_torch(logits) or _dispatch.is_differentiated(logits):
-        return _plain(logits, wanted)
-    values, places, sums = _OPERATOR(logits, wanted)
-    return values, places, sums
+        return _plain(logits, k)
+    values, indices, sums = _OPERATOR(logits, k)
+    return values, indices, sums
 
 
-def _plain(logits: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
+def _plain(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     sums = logits.logsumexp(-1)
-    values, places = logits.topk(wanted)
-    return values - sums[:, None], places, sums
+    values, indices = logits.topk(k)
+    return values - sums[:, None], indices, sums
 
 
-def _fake(logits: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
+def _fake(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     rows = logits.shape[0]
-    places = logits.new_empty(rows, wanted, dtype=torch.int64)
-    return logits.new_empty(rows, wanted), places, logits.new_empty(rows)
+    indices = logits.new_empty(rows, k, dtype=torch.int64)
+    return logits.new_empty(rows, k), indices, logits.new_empty(rows)
 
 
-_OPERATOR = _dispatch.operator("likeliest(Tensor logits, SymInt wanted) -> (Tensor, Tensor, Tensor)", _plain, _fake)
-_dispatch.differentiable_no_further("likeliest")
+_OPERATOR = _dispatch.operator("likeliest(Tensor logits, SymInt k) -> (Tensor, Tensor, Tensor)", _plain, _fake)

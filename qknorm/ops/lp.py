@@ -1,14 +1,15 @@
-"""Lp normalisation of rows: scale · x / ‖x‖_p, in one pass on a CPU (`lp.cpp`).
+"""Lp normalisation of rows, times g, turned by rotary positions: R · g · x / ‖x‖_p, in one pass on a CPU (`lp.cpp`).
 
 Written with torch's operations it reads and writes its tensor half a dozen times and takes as long as the attention it
-prepares. The gradient, (dy − s (x̂·dy)) / ‖x‖ with s = sign(x̂) |x̂|^(p−1), needs x and its norms, nothing else.
+prepares. The gradient, g (u − s (x̂·u)) / ‖x‖ with s = sign(x̂) |x̂|^(p−1) and u = Rᵀ dy, needs x and its norms, nothing
+else.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,22 +20,83 @@ from qknorm.ops import _dispatch
 _TWICE = {twice / 2: twice for twice in range(1, 17)}
 
 
-def scaled_lp_normalize(x: Tensor, scale: Tensor | None, p: float, eps: float) -> Tensor:
-    """scale · x / ‖x‖_p over the last dimension; a scale of shape (heads,) belongs to dimension −3 of x."""
+class Rotation(NamedTuple):
+    """Rotary positions: cos and sin of every angle, (length, dim) or (batch, length, dim).
+
+    The first `dim` entries of a row are turned, the rest stay. Entry i belongs to entry i + dim/2 or, interleaved, 2i
+    to 2i + 1; the tables hold the angle of a pair at both of its places.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    interleaved: bool = False
+
+
+def scaled_lp_normalize(
+    x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: Rotation | None = None
+) -> Tensor:
+    """scale · x / ‖x‖_p over the last dimension, then turned; x is (..., heads, length, head_dim).
+
+    A scale has shape (), (1,) or (heads,). Where cos or sin need a gradient, plain operations give it.
+    """
     if scale is not None:
         _check_scale(scale, x)
     if x.shape[-1] == 0:
         return x.clone()
+    if rotary is not None:
+        return _turned(x, scale, p, eps, rotary)
     if _dispatch.is_left_to_torch(x, scale):
-        return _formula(x, scale, p, eps)
-    y: Tensor = _OPERATOR(x, scale, p, eps)[0]
+        return _formula(x, scale, p, eps, None)
+    y: Tensor = _OPERATOR(x, scale, p, eps, None, None, False)[0]
     return y
 
 
+def _turned(x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: Rotation) -> Tensor:
+    cos, sin, interleaved = rotary
+    _check_rotary(rotary, x)
+    if _dispatch.is_left_to_torch(x, scale, cos, sin) or _dispatch.is_differentiated(cos, sin):
+        return _formula(x, scale, p, eps, rotary)
+    y: Tensor = _OPERATOR(x, scale, p, eps, cos, sin, interleaved)[0]
+    return y
+
+
+def rotated(x: Tensor, rotary: Rotation) -> Tensor:
+    """x turned by its positions, in plain differentiable operations and in the dtype of x."""
+    cos, sin = _tables(rotary, x)
+    turned, rest = _at(x, cos.shape[-1])
+    turned = turned * cos + _quarter_turn(turned, rotary.interleaved) * sin
+    return turned if not rest.shape[-1] else torch.cat((turned, rest), -1)
+
+
+def _rotated_back(y: Tensor, rotary: Rotation) -> Tensor:
+    """The transpose of `rotated`."""
+    cos, sin = _tables(rotary, y)
+    turned, rest = _at(y, cos.shape[-1])
+    return torch.cat((turned * cos - _quarter_turn(turned * sin, rotary.interleaved), rest), -1)
+
+
+def _tables(rotary: Rotation, x: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin in the dtype of x, for all heads."""
+    cos, sin = (table.to(x.dtype) for table in rotary[:2])
+    return (cos, sin) if cos.dim() == 2 else (cos.unsqueeze(1), sin.unsqueeze(1))
+
+
+def _at(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    return x[..., :dim], x[..., dim:]
+
+
+def _quarter_turn(x: Tensor, interleaved: bool) -> Tensor:
+    """Each pair (a, b) becomes (−b, a)."""
+    if interleaved:
+        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    first, second = x.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
 def _check_scale(scale: Tensor, x: Tensor) -> None:
-    heads = x.shape[-3] if x.dim() >= 3 else None
-    if scale.dim() and (scale.dim() > 1 or scale.shape[0] != heads):
-        shapes = "()" if heads is None else f"() or ({heads},), one per head"
+    heads = x.shape[-3] if x.dim() >= 3 else 1
+    if scale.dim() and (scale.dim() > 1 or scale.shape[0] not in (1, heads)):
+        shapes = f"(), (1,) or ({heads},), one per head" if heads > 1 else "() or (1,)"
         raise ValueError(f"scale must have shape {shapes}, not {tuple(scale.shape)}")
     if not scale.is_floating_point():
         raise TypeError(f"scale must hold real floating-point numbers, not {scale.dtype}")
@@ -42,63 +104,128 @@ def _check_scale(scale: Tensor, x: Tensor) -> None:
         raise ValueError(f"scale is on {scale.device}, but what it scales is on {x.device}")
 
 
-def _plain(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:
+def _check_rotary(rotary: Rotation, x: Tensor) -> None:
+    cos, sin, _ = rotary
+    if cos.shape != sin.shape or not _fits(cos, x):
+        allowed = f"({x.shape[-2]}, dim) or (batch, {x.shape[-2]}, dim) of an even dim up to {x.shape[-1]}"
+        shapes = f"{tuple(cos.shape)} and {tuple(sin.shape)}"
+        raise ValueError(f"for x of shape {tuple(x.shape)}, cos and sin must have shape {allowed}, not {shapes}")
+    for name, table in (("cos", cos), ("sin", sin)):
+        if not table.is_floating_point():
+            raise TypeError(f"{name} must hold real floating-point numbers, not {table.dtype}")
+        if table.device != x.device:
+            raise ValueError(f"{name} is on {table.device}, but what it turns is on {x.device}")
+
+
+def _fits(table: Tensor, x: Tensor) -> bool:
+    if x.dim() < 2 or not (table.dim() == 2 or (table.dim() == 3 and x.dim() == 4)):
+        return False
+    length, dim = table.shape[-2:]
+    of_batch = table.dim() == 2 or table.shape[0] in (1, x.shape[0])
+    return of_batch and length == x.shape[-2] and 0 < dim <= x.shape[-1] and dim % 2 == 0
+
+
+def _rotary(cos: Tensor | None, sin: Tensor | None, interleaved: bool) -> Rotation | None:
+    return None if cos is None or sin is None else Rotation(cos, sin, interleaved)
+
+
+def _plain(
+    x: Tensor,
+    scale: Tensor | None,
+    p: float,
+    eps: float,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
+    interleaved: bool = False,
+) -> tuple[Tensor, Tensor]:
     """The result, and the norms of the rows (heads at dimension −2)."""
     unit, norms = _unit_and_norm(x, p, eps)
-    return _laid_out(_times(unit, scale).to(x.dtype), _dispatch.rows_like(x)), norms.squeeze(-1).contiguous()
+    y = _times_and_turned(unit, scale, _rotary(cos, sin, interleaved))
+    return _laid_out(y.to(x.dtype), _dispatch.rows_like(x)), norms.squeeze(-1).contiguous()
 
 
-def _fake(x: Tensor, scale: Tensor | None, p: float, eps: float) -> tuple[Tensor, Tensor]:
+def _fake(
+    x: Tensor,
+    scale: Tensor | None,
+    p: float,
+    eps: float,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
+    interleaved: bool = False,
+) -> tuple[Tensor, Tensor]:
     return _dispatch.rows_like(x), x.new_empty(x.shape[:-1], dtype=_wide(x.dtype))
 
 
 def _plain_backward(
-    dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, p: float, eps: float
+    dy: Tensor,
+    x: Tensor,
+    scale: Tensor | None,
+    norms: Tensor,
+    p: float,
+    eps: float,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
+    interleaved: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of x, and x̂ · dy of each row."""
-    dx, dots = _gradients(dy, x, scale, norms, p, eps)
-    return _laid_out(dx, _dispatch.rows_like(x)), dots.contiguous()
+    """The gradient of x, and that of g (of one number, where there is none)."""
+    dx, dg = _gradients(dy, x, scale, norms, p, eps, _rotary(cos, sin, interleaved))
+    return _laid_out(dx, _dispatch.rows_like(x)), dg
 
 
 def _fake_backward(
-    dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, p: float, eps: float
+    dy: Tensor,
+    x: Tensor,
+    scale: Tensor | None,
+    norms: Tensor,
+    p: float,
+    eps: float,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
+    interleaved: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    return _dispatch.rows_like(x), torch.empty_like(norms, memory_format=torch.contiguous_format)
+    return _dispatch.rows_like(x), norms.new_empty(()) if scale is None else scale.new_empty(scale.shape)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, scale, ctx.p, ctx.eps = inputs
+    x, scale, ctx.p, ctx.eps, cos, sin, ctx.interleaved = inputs
     norms = output[1]
     ctx.mark_non_differentiable(norms)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, scale, norms)
+    ctx.save_for_backward(x, scale, norms, cos, sin)
 
 
 def _backward(ctx: Any, dy: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    _refuse_gradient_of_tables(ctx.needs_input_grad[4:6])
     if dy is None:
-        return None, None, None, None
-    x, scale, norms = ctx.saved_tensors
-    dx, dots = _OPERATOR_BACKWARD(dy, x, scale, norms, ctx.p, ctx.eps)
-    return dx, _sum_for(scale, dots) if ctx.needs_input_grad[1] else None, None, None
+        return (None,) * 7
+    x, scale, norms, cos, sin = ctx.saved_tensors
+    dx, dg = _OPERATOR_BACKWARD(dy, x, scale, norms, ctx.p, ctx.eps, cos, sin, ctx.interleaved)
+    return dx, dg if ctx.needs_input_grad[1] else None, None, None, None, None, None
+
+
+def _refuse_gradient_of_tables(needed: tuple[bool, ...]) -> None:
+    if any(needed):
+        raise RuntimeError("qknorm::lp_normalize has no gradient for cos and sin: use scaled_lp_normalize, which has")
 
 
 def _setup_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    dy, x, scale, _, ctx.p, ctx.eps = inputs
-    ctx.save_for_backward(dy, x, scale)
+    dy, x, scale, _, ctx.p, ctx.eps, cos, sin, ctx.interleaved = inputs
+    ctx.save_for_backward(dy, x, scale, cos, sin)
 
 
-def _backward_second(ctx: Any, ddx: Tensor, ddots: Tensor) -> tuple[Tensor | None, ...]:
+def _backward_second(ctx: Any, ddx: Tensor, ddg: Tensor) -> tuple[Tensor | None, ...]:
     """The derivative of the gradient, by way of the plain formula; the norms are a function of x there."""
-    dy, x, scale = ctx.saved_tensors
-    again = torch.is_grad_enabled()
+    dy, x, scale, cos, sin = ctx.saved_tensors
+    again, rotary = torch.is_grad_enabled(), _rotary(cos, sin, ctx.interleaved)
     with torch.enable_grad():
         dy, x, scale = (None if tensor is None else _leaf(tensor, again) for tensor in (dy, x, scale))
         assert dy is not None
         assert x is not None
-        dx, dots = _gradients(dy, x, scale, _unit_and_norm(x, ctx.p, ctx.eps)[1].squeeze(-1), ctx.p, ctx.eps)
+        norms = _unit_and_norm(x, ctx.p, ctx.eps)[1].squeeze(-1)
+        first = _gradients(dy, x, scale, norms, ctx.p, ctx.eps, rotary)
         inputs = [tensor for tensor in (dy, x, scale) if tensor is not None]
-        found = list(torch.autograd.grad((dx, dots), inputs, (ddx, ddots), create_graph=again, allow_unused=True))
-    return found[0], found[1], found[2] if scale is not None else None, None, None, None
+        second = list(torch.autograd.grad(first, inputs, (ddx, ddg), create_graph=again, allow_unused=True))
+    return second[0], second[1], second[2] if scale is not None else None, *(None,) * 6
 
 
 def _leaf(tensor: Tensor, again: bool) -> Tensor:
@@ -107,27 +234,35 @@ def _leaf(tensor: Tensor, again: bool) -> Tensor:
 
 
 def _gradients(
-    dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, p: float, eps: float
+    dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, p: float, eps: float, rotary: Rotation | None
 ) -> tuple[Tensor, Tensor]:
     wide, dy = _widened(x), _widened(dy)
+    dy = dy if rotary is None else _rotated_back(dy, rotary)
     norm = norms.unsqueeze(-1)
     inverse = torch.where(norm <= _floor(wide.dtype, eps), math.inf, norm).reciprocal()
     unit = wide * inverse
     dots = (unit * dy).sum(-1, keepdim=True)
     dx = _times((dy - _norm_gradient(unit, p) * dots) * inverse, scale)
-    return dx.to(x.dtype), dots.squeeze(-1)
+    return dx.to(x.dtype), _sum_for(scale, dots.squeeze(-1))
 
 
-def _sum_for(scale: Tensor, dots: Tensor) -> Tensor:
-    """x̂ · dy of every row, summed to the gradient of g."""
-    others = [i for i in range(dots.dim()) if i != dots.dim() - 2] if scale.dim() == 1 else None
-    return dots.sum(others).to(scale.dtype)
+def _sum_for(scale: Tensor | None, dots: Tensor) -> Tensor:
+    """x̂ · u of every row, summed to the gradient of g."""
+    if scale is None:
+        return dots.sum()
+    others = [i for i in range(dots.dim()) if i != dots.dim() - 2] if scale.numel() != 1 else None
+    return dots.sum(others).to(scale.dtype).view(scale.shape)
 
 
-def _formula(x: Tensor, scale: Tensor | None, p: float, eps: float) -> Tensor:
+def _formula(x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: Rotation | None) -> Tensor:
     """The whole operation in plain differentiable operations."""
     unit, _ = _unit_and_norm(x, p, eps)
-    return _times(unit, scale).to(x.dtype)
+    return _times_and_turned(unit, scale, rotary).to(x.dtype)
+
+
+def _times_and_turned(unit: Tensor, scale: Tensor | None, rotary: Rotation | None) -> Tensor:
+    y = _times(unit, scale)
+    return y if rotary is None else rotated(y, rotary)
 
 
 def _unit_and_norm(x: Tensor, p: float, eps: float) -> tuple[Tensor, Tensor]:
@@ -191,7 +326,7 @@ def _floor(dtype: torch.dtype, eps: float) -> float:
 def _times(x: Tensor, scale: Tensor | None) -> Tensor:
     if scale is None:
         return x
-    return x * (scale.view(-1, 1, 1) if scale.dim() == 1 else scale).to(x.dtype)
+    return x * (scale.view(()) if scale.numel() == 1 else scale.view(-1, 1, 1)).to(x.dtype)
 
 
 def _laid_out(y: Tensor, room: Tensor) -> Tensor:
@@ -199,13 +334,14 @@ def _laid_out(y: Tensor, room: Tensor) -> Tensor:
     return y if y.stride() == room.stride() else room.copy_(y)
 
 
+_TAIL = "float p, float eps, Tensor? cos=None, Tensor? sin=None, bool interleaved=False"
 _OPERATOR = _dispatch.operator(
-    "lp_normalize(Tensor x, Tensor? scale, float p, float eps) -> (Tensor, Tensor)", _plain, _fake
+    f"lp_normalize(Tensor x, Tensor? scale, {_TAIL}) -> (Tensor, Tensor)", _plain, _fake, _backward, _setup
 )
 _OPERATOR_BACKWARD = _dispatch.operator(
-    "lp_normalize_backward(Tensor dy, Tensor x, Tensor? scale, Tensor norms, float p, float eps) -> (Tensor, Tensor)",
+    f"lp_normalize_backward(Tensor dy, Tensor x, Tensor? scale, Tensor norms, {_TAIL}) -> (Tensor, Tensor)",
     _plain_backward,
     _fake_backward,
+    _backward_second,
+    _setup_second,
 )
-_dispatch.differentiable("lp_normalize", _backward, _setup)
-_dispatch.differentiable("lp_normalize_backward", _backward_second, _setup_second)

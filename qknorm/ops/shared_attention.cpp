@@ -60,7 +60,7 @@ inline Memory memory_of(const Tensor &x) { return {read<float>(x), x.stride(0), 
 inline bool is_served(const Tensor &q, const Tensor &k, const Tensor &v) {
     for (const Tensor *x : {&q, &k, &v})
         if (!is(*x, ScalarType::Float) || x->numel() == 0) return false;
-    return k.sizes() == v.sizes() && k.stride(3) == 1 && v.stride(3) == 1;
+    return same_shape(k, v) && k.stride(3) == 1 && v.stride(3) == 1;
 }
 
 inline void require_possible(const Tensor &q, const Tensor &k, const Tensor &v) {

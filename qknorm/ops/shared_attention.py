@@ -50,8 +50,8 @@ def _is_served(*tensors: Tensor) -> bool:
 
 def _plain_history(query: Tensor, keys: Tensor, values: Tensor, history: Tensor, scale: float) -> Tensor:
     def gathered(side: Tensor) -> Tensor:
-        places = history[:, None, :, None].expand(-1, side.shape[1], -1, side.shape[3])
-        return side[:, :, : history.shape[1]].gather(0, places)
+        index = history[:, None, :, None].expand(-1, side.shape[1], -1, side.shape[3])
+        return side[:, :, : history.shape[1]].gather(0, index)
 
     return _attended(query, gathered(keys), gathered(values), None, scale)
 
@@ -90,5 +90,3 @@ _TO_SHARED = _dispatch.operator(
     _plain_shared,
     _fake_shared,
 )
-_dispatch.differentiable_no_further("attend_to_history")
-_dispatch.differentiable_no_further("attend_to_shared")

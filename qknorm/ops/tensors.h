@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <vector>
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
@@ -33,11 +34,13 @@ inline std::string shape_of(const Tensor &x) {
     return shape + (x.dim() == 1 ? ",)" : ")");
 }
 
+inline bool same_shape(const Tensor &a, const Tensor &b) { return a.sizes().equals(b.sizes()); }
+
 // A storage can be freed while tensors still refer to it, and torch's own operations read it then. So this is the first
 // thing that an operator asks of each of its arguments.
 inline void require_memory(const Tensor &x) {
     int64_t bytes = 0;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(x.get(), &bytes));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(x.get(), &bytes));
     if (bytes == 0 && x.numel())
         refuse("the memory of a tensor of shape " + shape_of(x) + " was freed while it was needed");
 }
@@ -73,17 +76,44 @@ inline Tensor with_contiguous_rows(const Tensor &x) {
     return x.dim() == 0 || x.stride(x.dim() - 1) == 1 ? x : torch::stable::contiguous(x);
 }
 
+using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
+
+// A new tensor; to ask torch's dispatcher for one takes a microsecond more.
+inline Tensor empty_strided(Sizes sizes, Sizes strides, ScalarType type) {
+    const auto code = torch::stable::detail::to<int32_t>(torch::stable::detail::from(type));
+    AtenTensorHandle made;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(sizes.size()), sizes.data(), strides.data(), code,
+                                                           aoti_torch_device_type_cpu(), 0, &made));
+    return Tensor(made);
+}
+
+inline Tensor empty(Sizes sizes, ScalarType type) {
+    std::vector<int64_t> strides(sizes.size());
+    int64_t stride = 1;
+    for (size_t i = sizes.size(); i-- > 0; stride *= std::max<int64_t>(sizes[i], 1)) strides[i] = stride;
+    return empty_strided(sizes, strides, type);
+}
+
+// Whether x fills its memory row by row: in the order of its dimensions, or as a projection leaves its heads.
+inline bool is_filled_by_rows(const Tensor &x) {
+    if (x.stride(x.dim() - 1) != 1) return false;
+    if (x.is_contiguous()) return true;
+    return x.dim() == 4 && x.stride(1) == x.size(3) && x.stride(2) == x.size(1) * x.size(3) &&
+           x.stride(0) == x.size(2) * x.stride(2);
+}
+
 // A tensor like x, in its layout, with contiguous rows even where x is a view that overlaps itself.
 inline Tensor empty_with_contiguous_rows(const Tensor &x) {
+    if (is_filled_by_rows(x)) return empty_strided(x.sizes(), x.strides(), x.scalar_type());
     Tensor y = torch::stable::empty_like(x);
-    return y.stride(y.dim() - 1) == 1 ? y : torch::stable::new_empty(x, x.sizes());
+    return y.stride(y.dim() - 1) == 1 ? y : empty(x.sizes(), x.scalar_type());
 }
 
 // Another operator, found by its name: its arguments in, its `RESULTS` tensors out.
 template <size_t RESULTS, class... Arguments>
 inline std::array<Tensor, RESULTS> call(const char *name, const Arguments &...arguments) {
     std::array<StableIValue, std::max(RESULTS, sizeof...(Arguments))> stack{torch::stable::detail::from(arguments)...};
-    STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, "", stack.data(), TORCH_ABI_VERSION));
+    TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, "", stack.data(), TORCH_ABI_VERSION));
     std::array<Tensor, RESULTS> results;
     for (size_t i = 0; i < RESULTS; ++i) results[i] = torch::stable::detail::to<Tensor>(stack[i]);
     return results;

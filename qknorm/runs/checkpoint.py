@@ -18,12 +18,13 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -101,8 +102,8 @@ class Checkpoints:
         self._point("last", checkpoint)
 
     @staticmethod
-    def _is_after(one: Path, other: Path) -> bool:
-        return (len(one.name), one.name) > (len(other.name), other.name)
+    def _is_after(first: Path, second: Path) -> bool:
+        return (len(first.name), first.name) > (len(second.name), second.name)
 
     def best(self) -> Path | None:
         """The checkpoint with the best score, if it is whole; else the newest that is, with a warning."""
@@ -137,19 +138,20 @@ class Checkpoints:
         tensors = load_file(checkpoint / "optimizer.safetensors")
         random_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_RANDOM_STATE)}
         _restore_random_state(checkpoint, random_states)
-        _restore_optimizer(model, optimizer, tensors)
+        _restore_optimizer(model, optimizer, tensors, _numbers_in(checkpoint))
         state: dict[str, Any] = json.loads((checkpoint / _STATE).read_text())
         return state
 
     def average(self, steps: Sequence[int]) -> Path:
         """The mean of the weights of some checkpoints, as a checkpoint `average` that only serves to be used."""
         folders = [folder for folder in map(self._folder_of, steps) if _is_whole(folder)]
-        total = {name: tensor.double() for name, tensor in load_file(folders[0] / "model.safetensors").items()}
-        for folder in folders[1:]:
+        total, number = dict[str, Tensor](), Counter[str]()  # those of an earlier version may lack a tensor
+        for folder in folders:
             for name, tensor in load_file(folder / "model.safetensors").items():
-                total[name] += tensor
+                total[name] = total[name] + tensor if name in total else tensor.double()
+                number[name] += 1
         with self._appearing(self.folder / "average") as scratch:
-            mean = {name: (tensor / len(folders)).float() for name, tensor in total.items()}
+            mean = {name: (tensor / number[name]).float() for name, tensor in total.items()}
             _write_tensors(scratch / "model.safetensors", mean)
             _write_state(scratch, {"average_of": [folder.name for folder in folders]})
         return self.folder / "average"
@@ -247,6 +249,12 @@ def _restore_random_state(checkpoint: Path, states: dict[str, Tensor]) -> None:
         torch.cuda.set_rng_state(states[f"{mine}.cuda"])
 
 
+def _numbers_in(checkpoint: Path) -> set[str]:
+    """The weights of a checkpoint that have shape ()."""
+    with safe_open(checkpoint / "model.safetensors", "pt") as file:
+        return {name for name in file.keys() if not file.get_slice(name).get_shape()}  # noqa: SIM118
+
+
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's memory under the names of the parameters: `exp_avg of encoder.0…`."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
@@ -257,10 +265,15 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
     }
 
 
-def _restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def _restore_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: Collection[str]
+) -> None:
+    """Give an optimiser its memory back; `numbers` are the parameters that were saved with shape ()."""
     parameters = dict(model.named_parameters())
     optimizer.state.clear()
     for label, tensor in tensors.items():
         key, _, name = label.partition(" of ")
         parameter = parameters[name]
-        optimizer.state[parameter][key] = tensor if key == "step" else tensor.to(parameter.device)
+        # Earlier versions had a g of shape (), and its memory with it.
+        memory = tensor.reshape(parameter.shape) if name in numbers and key != "step" else tensor
+        optimizer.state[parameter][key] = memory if key == "step" else memory.to(parameter.device)

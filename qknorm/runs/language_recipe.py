@@ -1,15 +1,16 @@
-"""The recipe of a language model, and the choice between the kinds of recipes by their key `task`."""
+"""The recipe of a language model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from qknorm.errors import InputError
-from qknorm.runs.recipe import Part, Recipe, checked, read_recipe, with_overrides
+from qknorm.attention.norms import KINDS
+from qknorm.models.gpt import GPTConfig
+from qknorm.optimisation.optimisers import OPTIMISERS
+from qknorm.runs.choices import OneOf
+from qknorm.runs.recipe import Part, Precision
 
 
 class TextRecipe(Part):
@@ -38,35 +39,37 @@ class TextRecipe(Part):
 class GPTRecipe(Part):
     """The shape of the language model; the defaults are the second paper's."""
 
-    layers: int = Field(6, ge=1)
+    layers: int = Field(GPTConfig.layers, ge=1)
     """Blocks of attention and feed-forward."""
-    heads: int = Field(6, ge=1)
+    heads: int = Field(GPTConfig.heads, ge=1)
     """Attention heads; they must divide dim."""
-    dim: int = Field(384, ge=1)
+    dim: int = Field(GPTConfig.dim, ge=1)
     """Width of the model; the feed-forward layers are four times as wide."""
-    context: int = Field(256, ge=2)
+    context: int = Field(GPTConfig.context, ge=2)
     """Characters that the model sees."""
-    dropout: float = Field(0.2, ge=0, lt=1)
+    dropout: float = Field(GPTConfig.dropout, ge=0, lt=1)
     """Of the input, the attention weights and each sublayer's output."""
-    bias: bool = False
+    bias: bool = GPTConfig.bias
     """Biases in the linear maps and norms."""
-    qk_norm: Literal["lp", "rms", "layer", "none"] = "lp"
+    qk_norm: Annotated[str, OneOf(KINDS)] = GPTConfig.qk_norm
     """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
-    p: float = Field(2.0, ge=1)
+    p: float = Field(GPTConfig.p, ge=1)
     """The norm of `lp`, from 1 to .inf."""
     scale_init: float | Literal["henry"] = "henry"
     """Where α starts at p = 2: a number, or log2(L² − L) of the context L."""
-    start: Literal["same", "comparable"] = "same"
-    """Where α starts at other p: at the same value, or such that attention is as sharp as at p = 2."""
-    per_head_scale: bool = False
+    start: Literal["same", "comparable"] | float = "same"
+    """Where α starts at other p: at the same value, or such that attention is as sharp as at p = 2; or as at this p."""
+    per_head_scale: bool = GPTConfig.per_head_scale
     """One α per head instead of one per layer."""
-    learned_p: Literal["no", "layer", "head"] = "no"
+    learned_p: Literal["no", "layer", "head"] = GPTConfig.learned_p
     """An experiment: p itself is learned, one per layer or head, and starts at `p`."""
 
     @model_validator(mode="after")
     def _possible(self) -> GPTRecipe:
         if self.dim % self.heads:
             raise ValueError(f"model.heads ({self.heads}) must divide model.dim ({self.dim})")
+        if isinstance(self.start, float) and not self.start >= 1:
+            raise ValueError(f"model.start ({self.start:g}) must be same, comparable or a p from 1 on")
         if self.learned_p != "no" and (self.qk_norm != "lp" or not 1 < self.p < float("inf")):
             raise ValueError("model.learned_p needs qk_norm: lp and a p above 1 and below .inf to start at")
         return self
@@ -87,20 +90,32 @@ class LanguageTrainingRecipe(Part):
     """The last one, at the end of the cosine."""
     warmup: int = Field(100, ge=1)
     """Updates until the peak."""
+    optimizer: Annotated[str, OneOf(OPTIMISERS)] = "adamw"
+    """What turns gradients into updates."""
     beta2: float = Field(0.99, gt=0, lt=1)
-    """AdamW's memory of squared gradients."""
+    """The optimiser's memory of squared gradients."""
     weight_decay: float = Field(0.1, ge=0)
     """Of matrices; never of α, norms and biases."""
     clip: float = Field(1.0, gt=0)
     """The largest gradient norm."""
     validate_every: int = Field(250, ge=1)
     """Updates between validations; each saves a checkpoint."""
+    precision: Precision = "float32"
+    """`bf16` and `fp16` compute in half precision where that is safe (on a CPU: linear layers); fp16 needs a GPU."""
     validation_windows: int | None = Field(None, ge=1)
     """Validation reads at most this many windows of the held-out text, evenly spread; without it, all."""
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
+    wandb: bool = False
+    """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
 
 class LanguageRecipe(Part):
     """One run of a language model."""
+
+    product: ClassVar[str] = "a language model"
+    command: ClassVar[str] = "generate"
+    """What it is used with."""
 
     task: Literal["language"] = "language"
     """What is learned; `translation` is a recipe of another kind."""
@@ -109,31 +124,3 @@ class LanguageRecipe(Part):
     data: TextRecipe
     model: GPTRecipe = GPTRecipe()
     training: LanguageTrainingRecipe = LanguageTrainingRecipe()
-
-
-AnyRecipe = Recipe | LanguageRecipe
-
-SWEEP_KEYS = {
-    "size": "Which of `sizes` is taken where --size names none.",
-    "sizes": "Named sets of changes, such as `smoke: {model: {dim: 24}}`; the results go to runs/NAME-SIZE.",
-    "baselines": "A list of further runs, such as `- qk_norm: none`, in which keys with lists keep their defaults.",
-}
-"""What `qknorm sweep` reads beside the recipe of its runs."""
-
-_KINDS: dict[str, type[Recipe] | type[LanguageRecipe]] = {"translation": Recipe, "language": LanguageRecipe}
-
-
-def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
-    """Read a recipe of the kind that its key `task` names; a translation without one."""
-    content = read_recipe(path)
-    if not SWEEP_KEYS.keys().isdisjoint(content):
-        raise InputError(f"{path} is a sweep of many runs; try: qknorm sweep {path}")
-    kind = kind_of(content, str(path))
-    return checked(kind, with_overrides(kind, content, overrides), str(path))
-
-
-def kind_of(content: Mapping[str, Any], shown: str) -> type[Recipe] | type[LanguageRecipe]:
-    task = content.get("task", "translation")
-    if task not in _KINDS:
-        raise InputError(f"{shown}: task must be one of {', '.join(_KINDS)}, not {task!r}")
-    return _KINDS[task]

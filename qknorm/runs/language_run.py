@@ -1,36 +1,64 @@
-"""The run folder of a language model: what another command needs to use it."""
+"""The run folder of a language model.
+
+runs/NAME/  beside what every run has: characters.json
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from qknorm.attention.scale import comparable_scale, henry_scale
-from qknorm.data.characters import Characters
+from qknorm.data.characters import Characters, Text
+from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
-from qknorm.models.gpt import GPTConfig
-from qknorm.runs.language_recipe import GPTRecipe, LanguageRecipe, load_any_recipe
-from qknorm.runs.run import Run
+from qknorm.models.gpt import GPT, GPTConfig
+from qknorm.runs.language_recipe import GPTRecipe, LanguageRecipe
+from qknorm.runs.run import Run, other_text
 
 
-def recipe_of(folder: Path) -> LanguageRecipe:
-    """The recipe of a run of a language model; an InputError if the folder is none."""
-    recipe = load_any_recipe(Run.open(folder).folder / "recipe.yaml")
-    if not isinstance(recipe, LanguageRecipe):
-        raise InputError(f"{folder} holds a translator, not a language model; try: qknorm translate {folder}")
-    return recipe
+class LanguageRun(Run):
+    """A language model on disk."""
+
+    @property
+    def recipe(self) -> LanguageRecipe:
+        return self.recipe_of(LanguageRecipe)
+
+    @property
+    def characters_file(self) -> Path:
+        return self.folder / "characters.json"
+
+    @property
+    def characters(self) -> Characters:
+        return Characters.load(self.characters_file)
+
+    def make_model(self) -> GPT:
+        """The model of this run with fresh weights."""
+        return GPT(gpt_config(self.recipe.model, len(self.characters)))
+
+    def begin(self, recipe: LanguageRecipe, text: Text) -> None:
+        """Fill a new run folder with all but checkpoints."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text.characters.save(self.characters_file)
+        with replacing(self.corpus_file) as file:
+            about = {"characters": len(text.numbers), "lines": text.lines, "sha256": text.sha256}
+            file.write(json.dumps(about).encode())
+        self.save_recipe(recipe)
+
+    def refuse_other_text(self, text: Text) -> None:
+        """A run goes on with the text that it was begun with."""
+        if json.loads(self.corpus_file.read_text())["sha256"] != text.sha256:
+            raise InputError(other_text(self.folder))
 
 
 def gpt_config(model: GPTRecipe, vocabulary: int) -> GPTConfig:
     """The model that a recipe describes, with the start of α as a number."""
     settings = model.model_dump(exclude={"start", "scale_init"}) | {"vocabulary": vocabulary}
     if model.qk_norm != "lp":
-        settings |= {"qk_norm": None if model.qk_norm == "none" else model.qk_norm, "p": 2.0}
-        return GPTConfig(**settings)
+        return GPTConfig(**settings | {"p": 2.0})
     scale = henry_scale(model.context) if model.scale_init == "henry" else model.scale_init
-    if model.start == "comparable":
-        scale = comparable_scale(model.p, model.dim // model.heads, scale)
+    if model.start != "same":
+        head_dim, like = model.dim // model.heads, 2.0 if model.start == "comparable" else model.start
+        scale_at_2 = scale / comparable_scale(like, head_dim, 1.0)
+        scale = comparable_scale(model.p, head_dim, scale_at_2)
     return GPTConfig(**settings, scale_init=scale)
-
-
-def load_characters(folder: Path) -> Characters:
-    return Characters.load(folder / "characters.json")

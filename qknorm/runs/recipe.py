@@ -4,26 +4,59 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from qknorm.attention.norms import KINDS
 from qknorm.data import corpora
 from qknorm.data.importers import is_memory
 from qknorm.data.subwords import Scheme, looks_tokenized
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
+from qknorm.metrics.table import DEV_METRICS
 from qknorm.models.layers import NormKind, Placement
+from qknorm.models.translator import TranslatorConfig
+from qknorm.optimisation.optimisers import OPTIMISERS
+from qknorm.optimisation.schedules import SCHEDULES
+from qknorm.runs.choices import OneOf
 
-ScheduleKind = Literal["warmup-flat", "constant", "vaswani", "cosine", "trapezoid"]
 Precision = Literal["float32", "bf16", "fp16"]
+
+
+class Renamed(NamedTuple):
+    """What a key of an earlier version is called now, and those of its values that have another name too."""
+
+    key: str
+    values: Mapping[str, str]
 
 
 class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    old_keys: ClassVar[Mapping[str, Renamed]] = {}
+    """Keys of earlier versions, which recipes and run folders may still have."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_new_keys(cls, content: Any) -> Any:
+        return with_new_keys(cls, content) if isinstance(content, dict) else content
+
+
+def with_new_keys(kind: type[Part], content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a part of a recipe, with keys of earlier versions under their new names."""
+    result = dict(content)
+    for old, (key, values) in kind.old_keys.items():
+        if old in result and key in result:
+            raise InputError(f"{old} is the former name of {key}; give one of them")
+        if old in result:
+            value = result.pop(old)
+            result[key] = values.get(value, value) if isinstance(value, str) else value
+    return result
 
 
 RecipeT = TypeVar("RecipeT", bound=Part)
@@ -45,7 +78,7 @@ _KEYS_OF_OTHERS = {
 """Keys that people know from other programs, and those that mean it here. A GPU is used where there is one."""
 
 
-class PairRecipe(Part):
+class DirectionRecipe(Part):
     """Where the sentences of a language pair are."""
 
     corpus: str | None = None
@@ -81,10 +114,10 @@ class PairRecipe(Part):
         return (self.corpus is None) != (self.source is None) and (self.source is None) == (self.target is None)
 
 
-class DataRecipe(PairRecipe):
+class DataRecipe(DirectionRecipe):
     """Where the sentences are, and how they become pieces."""
 
-    pairs: tuple[PairRecipe, ...] = ()
+    pairs: tuple[DirectionRecipe, ...] = ()
     """Several language pairs for one model: a list of the keys above, in place of them, each with other languages."""
     scheme: Scheme = "raw"
     """`words` for text that is already tokenised, `raw` for text as people write it."""
@@ -94,7 +127,7 @@ class DataRecipe(PairRecipe):
     """Each merge is skipped with this probability, drawn anew in every pass."""
 
     @property
-    def all_pairs(self) -> tuple[PairRecipe, ...]:
+    def directions(self) -> tuple[DirectionRecipe, ...]:
         """The one pair, or the several."""
         return self.pairs or (self,)
 
@@ -104,7 +137,7 @@ class DataRecipe(PairRecipe):
             raise ValueError("with data.pairs, the texts are given in each pair: corpus, or source and target")
         if not self.pairs and not self._has_origin():
             raise ValueError("give either data.corpus, or both data.source and data.target, or data.pairs")
-        names = ["-".join(pair.languages) for pair in self.all_pairs]
+        names = ["-".join(direction.languages) for direction in self.directions]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two of data.pairs are {twice}; give each its languages, such as [en, gl]")
@@ -114,45 +147,47 @@ class DataRecipe(PairRecipe):
 class ModelRecipe(Part):
     """The shape of the translator; the defaults are the first paper's base model."""
 
-    dim: int = Field(512, ge=2)
+    old_keys: ClassVar[Mapping[str, Renamed]] = {"attention": Renamed("qk_norm", {"dot": "none"})}
+
+    dim: int = Field(TranslatorConfig.dim, ge=2)
     """Width of the model."""
-    feed_forward: int = Field(2048, ge=1)
+    feed_forward: int = Field(TranslatorConfig.feed_forward, ge=1)
     """Width inside the feed-forward layers."""
-    encoder_layers: int = Field(6, ge=1)
+    encoder_layers: int = Field(TranslatorConfig.encoder_layers, ge=1)
     """Layers that read."""
-    decoder_layers: int = Field(6, ge=1)
+    decoder_layers: int = Field(TranslatorConfig.decoder_layers, ge=1)
     """Layers that write."""
-    heads: int = Field(8, ge=1)
+    heads: int = Field(TranslatorConfig.heads, ge=1)
     """Attention heads; they must divide dim."""
-    norm: NormKind = "layer"
+    norm: NormKind = TranslatorConfig.norm
     """`layer`, `scale` (one number per norm) or `rms`."""
-    placement: Placement = "pre"
+    placement: Placement = TranslatorConfig.placement
     """Norms before (`pre`) or after (`post`) each sublayer."""
-    fix_norm: bool = True
+    fix_norm: bool = TranslatorConfig.fix_norm
     """Word vectors of length 1."""
     embedding_init: Literal["random", "counted"] = "random"
     """Where word vectors start: at random, or as a count of the parallel text has them (seconds that save minutes)."""
-    attention: Literal["lp", "rms", "layer", "dot"] = "lp"
+    qk_norm: Annotated[str, OneOf(KINDS)] = TranslatorConfig.qk_norm
     """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
-    p: float = Field(2.0, ge=1)
+    p: float = Field(TranslatorConfig.p, ge=1)
     """The norm of `lp`, from 1 to .inf."""
-    scale: Literal["learned", "fixed", "absent"] = "learned"
+    scale: Literal["learned", "fixed", "absent"] = TranslatorConfig.scale
     """The factor g of `lp`: learned, kept at its start, or left out (1)."""
     scale_init: float | Literal["henry", "comparable"] = "henry"
     """Where g starts: log2(L² − L) of the first paper, as sharp as plain attention, or a number."""
     scale_percentile: float = Field(97.5, gt=0, le=100)
     """With `scale_init: henry`: L is this percentile of the sentences' lengths in pieces; 100 is the longest."""
-    per_head_scale: bool = False
+    per_head_scale: bool = TranslatorConfig.per_head_scale
     """One g per head."""
-    normalize_value: bool = False
+    normalize_value: bool = TranslatorConfig.normalize_value
     """Values are normalised too (an ablation)."""
-    dropout: float = Field(0.3, ge=0, lt=1)
+    dropout: float = Field(TranslatorConfig.dropout, ge=0, lt=1)
     """Of each sublayer's output."""
-    attention_dropout: float = Field(0.3, ge=0, lt=1)
+    attention_dropout: float = Field(TranslatorConfig.attention_dropout, ge=0, lt=1)
     """Of the attention weights."""
-    relu_dropout: float = Field(0.3, ge=0, lt=1)
+    relu_dropout: float = Field(TranslatorConfig.relu_dropout, ge=0, lt=1)
     """Inside the feed-forward layers."""
-    embedding_dropout: float = Field(0.3, ge=0, lt=1)
+    embedding_dropout: float = Field(TranslatorConfig.embedding_dropout, ge=0, lt=1)
     """Of the input vectors."""
 
     @model_validator(mode="after")
@@ -173,7 +208,13 @@ class TrainingRecipe(Part):
     """A batch has at most this many positions on its longer side."""
     accumulate: int = Field(1, ge=1)
     """Batches per update and process: 2 on one GPU learn what 1 on each of two does."""
-    schedule: ScheduleKind = "warmup-flat"
+    optimizer: Annotated[str, OneOf(OPTIMISERS)] = "adam"
+    """What turns gradients into updates; `muon` needs fewer of them, of larger batches."""
+    beta2: float = Field(0.999, gt=0, lt=1)
+    """The optimiser's memory of squared gradients."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Of matrices; never of g, norms and biases."""
+    schedule: Annotated[str, OneOf(SCHEDULES)] = "warmup-flat"
     """`warmup-flat` (the paper's), `constant` (its baseline), `vaswani`, `cosine`, or `trapezoid`: up, flat, down."""
     peak: float | None = Field(None, gt=0)
     """The highest learning rate; without it the paper's, 1/√(dim · warmup), or 3e-4 for `constant`."""
@@ -184,7 +225,7 @@ class TrainingRecipe(Part):
     taught: int = Field(0, ge=0)
     """In the first this many updates one head of attention to the source is taught where a count of the text finds the
     translations of words, with a weight that falls from 1 to 0."""
-    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    label_smoothing: float = Field(TranslatorConfig.label_smoothing, ge=0, lt=1)
     """Spread over the pieces of the target language."""
     word_dropout: float = Field(0.1, ge=0, lt=1)
     """An input piece becomes UNK with this probability."""
@@ -200,19 +241,22 @@ class TrainingRecipe(Part):
     """Training ends when the decayed learning rate falls below this."""
     stop_after: int | None = Field(None, ge=1)
     """Training ends when this many validations in a row brought no better score; with `trapezoid`, its decay begins."""
-    metric: Literal["bleu", "chrf"] = "bleu"
+    metric: Annotated[str, OneOf(DEV_METRICS)] = "bleu"
     """The dev score by which the best checkpoint is chosen, the learning rate decayed and training ended."""
     average: int = Field(1, ge=1)
     """What is tested: 1 the best checkpoint; N > 1 the mean of the last N checkpoints' weights, if it scores better."""
     precision: Precision = "float32"
-    """`bf16` and `fp16` compute in half precision where that is safe (on a CPU: linear layers); fp16 needs a GPU."""
+    """`bf16` and `fp16` compute in half precision where it is safe (on a CPU: layers and loss); fp16 needs a GPU."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
+    wandb: bool = False
+    """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
     @model_validator(mode="after")
     def _decay_fits(self) -> Self:
-        if (self.schedule == "trapezoid") != (self.decay is not None):
-            raise ValueError("training.schedule=trapezoid and training.decay belong together")
+        if SCHEDULES[self.schedule].ends_in_decay != (self.decay is not None):
+            names = " or ".join(name for name, kind in SCHEDULES.items() if kind.ends_in_decay)
+            raise ValueError(f"training.schedule={names} and training.decay belong together")
         if self.decay is not None and (self.max_updates is None or self.decay > self.max_updates):
             raise ValueError(f"training.decay ({self.decay}) must not exceed max_updates ({self.max_updates})")
         return self
@@ -233,6 +277,10 @@ class DecodingRecipe(Part):
 
 class Recipe(Part):
     """One translation run."""
+
+    product: ClassVar[str] = "a translator"
+    command: ClassVar[str] = "translate"
+    """What it is used with."""
 
     task: Literal["translation"] = "translation"
     """What is learned; `language` is a recipe of another kind."""
@@ -288,7 +336,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 def read_recipe(path: Path) -> dict[str, Any]:
     """The content of a YAML file, or of a recipe that comes with the package; only that it has keys is checked."""
-    path = _found(path)
+    path = _file_of(path)
     if is_memory(path):
         raise InputError(
             f"{path} holds text, not a recipe; make two files of it with: qknorm data import {path}, "
@@ -305,7 +353,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
     return content
 
 
-def _found(path: Path) -> Path:
+def _file_of(path: Path) -> Path:
     """The file itself or, where there is none, the recipe of that name that comes with the package: `phrasebook`."""
     own = _RECIPES / f"{path.stem}.yaml"
     is_name = path.suffix in ("", ".yaml") and path.parent in (Path(), Path("recipes"))
@@ -321,25 +369,59 @@ def settings_for_files(source: Path, target: Path) -> dict[str, Any]:
     return {"name": source.stem, "data": data | ({"languages": endings} if are_codes else {})}
 
 
-def make_recipe(content: Mapping[str, Any], overrides: Sequence[str], shown: str) -> Recipe:
+def make_recipe(content: Mapping[str, Any], overrides: Sequence[str], where: str) -> Recipe:
     """A checked recipe of a translation, or one sentence about the first thing that is wrong with it."""
-    return checked(Recipe, with_overrides(Recipe, content, overrides), shown)
+    return checked(Recipe, with_overrides(Recipe, content, overrides), where)
 
 
 def with_overrides(kind: type[Part], content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """The content changed by `key=value`; nothing is checked yet."""
     merged = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
     for override in overrides:
-        _apply(override, merged, keys_of(kind))
+        setting = _with_new_key(override, kind)
+        _forget_old_name(setting, merged, kind)
+        _apply(setting, merged, keys_of(kind))
     return merged
 
 
-def checked(kind: type[RecipeT], content: Mapping[str, Any], shown: str) -> RecipeT:
+def say_what_is_renamed(kind: type[Part], content: Mapping[str, Any]) -> None:
+    """Tell somebody who wrote a recipe what its keys of earlier versions are called now."""
+    for part, own in parts_of(kind).items():
+        given = content.get(part)
+        for old in own.old_keys:
+            if isinstance(given, dict) and old in given:
+                _with_new_key(f"{part}.{old}={given[old]}", kind)
+
+
+def _with_new_key(setting: str, kind: type[Part]) -> str:
+    """A setting such as attention=dot as it is written now, which is said."""
+    key, equals, text = setting.partition("=")
+    *parts, leaf = key.split(".")
+    for part, own in parts_of(kind).items():
+        if equals and leaf in own.old_keys and parts in ([], [part]):
+            new, values = own.old_keys[leaf]
+            for before, now in values.items():
+                text = re.sub(rf"\b{before}\b", now, text)
+            warnings.warn(f"{setting} is written {'.'.join([*parts, new])}={text} now", stacklevel=2)
+            return f"{part}.{new}={text}"
+    return setting
+
+
+def _forget_old_name(setting: str, content: dict[str, Any], kind: type[Part]) -> None:
+    """What is set anew must not stay in the content under the name that it had before."""
+    leaf = setting.partition("=")[0].rpartition(".")[2]
+    for part, own in parts_of(kind).items():
+        for old, (key, _) in own.old_keys.items():
+            if key == leaf and isinstance(content.get(part), dict):
+                content[part].pop(old, None)
+
+
+def checked(kind: type[RecipeT], content: Mapping[str, Any], where: str) -> RecipeT:
     """A recipe of this kind, or one sentence about the first thing that is wrong with it."""
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{shown}: {_first_problem(error, keys_of(kind))}") from None
+        raise InputError(f"{where}: {_first_problem(error, keys_of(kind))}") from None
 
 
 def _apply(override: str, content: dict[str, Any], keys: dict[str, set[str]]) -> None:
@@ -352,13 +434,13 @@ def _apply(override: str, content: dict[str, Any], keys: dict[str, set[str]]) ->
         if len(owners) > 1:
             raise InputError(f"{leaf} is a key of {' and '.join(owners)}; write {owners[0]}.{leaf}={text}")
         if not owners:
-            raise InputError(f"there is no key {_shown(leaf)}; {_hint(leaf, set().union(*keys.values()))}")
+            raise InputError(f"there is no key {_abbreviated(leaf)}; {_hint(leaf, set().union(*keys.values()))}")
         parts = [owner for owner in owners if owner]
     place = content
     for part in parts:
         place = place.setdefault(part, {})
         if not isinstance(place, dict):
-            raise InputError(f"there is no key {_shown(key)}: {part} is a value, not a group of keys")
+            raise InputError(f"there is no key {_abbreviated(key)}: {part} is a value, not a group of keys")
     place[leaf] = _value(key, text)
 
 
@@ -369,7 +451,8 @@ def _value(key: str, text: str) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date or a number that cannot be
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{_shown(key)}: the value {_shown(text)} is not YAML ({_shown(reason)}); put it in quotes if it is text"
+            f"{_abbreviated(key)}: the value {_abbreviated(text)} is not YAML ({_abbreviated(reason)}); "
+            "put it in quotes if it is text"
         ) from None
 
 
@@ -384,24 +467,25 @@ def _hint(key: str, keys: Collection[str], prefix: str = "") -> str:
     return f"the nearest is {nearest}"
 
 
-def _shown(value: Any) -> str:
+def _abbreviated(value: Any) -> str:
     """What somebody gave, for a sentence: not too much of it."""
     try:
-        shown = value if isinstance(value, str) else repr(value)
+        text = value if isinstance(value, str) else repr(value)
     except (ValueError, RecursionError):  # a number of thousands of digits; a list in itself
         return "of this size"
-    shown = shown.encode("unicode_escape").decode() if not shown.isprintable() else shown
-    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}…"
+    text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 def keys_of(recipe: type[Part]) -> dict[str, set[str]]:
     """The keys of each part of a recipe, those of the recipe itself under ""."""
-    keys = {"": set(recipe.model_fields)}
-    for name, field in recipe.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, Part):
-            keys[name] = set(kind.model_fields)
-    return keys
+    return {"": set(recipe.model_fields)} | {name: set(part.model_fields) for name, part in parts_of(recipe).items()}
+
+
+def parts_of(recipe: type[Part]) -> dict[str, type[Part]]:
+    """The groups of keys of a recipe, such as model and training."""
+    kinds = {name: field.annotation for name, field in recipe.model_fields.items()}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Part)}
 
 
 def _first_problem(error: ValidationError, keys: dict[str, set[str]]) -> str:
@@ -410,14 +494,14 @@ def _first_problem(error: ValidationError, keys: dict[str, set[str]]) -> str:
     if first["type"] == "extra_forbidden":
         *parts, leaf = first["loc"]
         in_pair = parts[:2] == ["data", "pairs"]
-        siblings = set(PairRecipe.model_fields) if in_pair else keys.get(".".join(map(str, parts)), set())
+        siblings = set(DirectionRecipe.model_fields) if in_pair else keys.get(".".join(map(str, parts)), set())
         prefix = "".join(f"{part}." for part in parts)
         if str(leaf) in _KEYS_OF_OTHERS:
-            return f"there is no key {_shown(where)}; {_hint(str(leaf), set().union(*keys.values()))}"
-        return f"there is no key {_shown(where)}; {_hint(str(leaf), {prefix + key for key in siblings}, prefix)}"
+            return f"there is no key {_abbreviated(where)}; {_hint(str(leaf), set().union(*keys.values()))}"
+        return f"there is no key {_abbreviated(where)}; {_hint(str(leaf), {prefix + key for key in siblings}, prefix)}"
     message = first["msg"].removeprefix("Value error, ")
     return (
-        f"{where}: {message} (given: {_shown(first['input'])})"
+        f"{where}: {message} (given: {_abbreviated(first['input'])})"
         if first["loc"] and first["type"] != "value_error"
         else message
     )

@@ -1,4 +1,4 @@
-"""docs/recipes.md, made from the recipes' own types: python -m qknorm.runs.recipe_reference > docs/recipes.md"""
+"""docs/recipes.md, made from the recipes' own types by `make reference`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from qknorm.runs.language_recipe import SWEEP_KEYS, LanguageRecipe
+from qknorm.runs.any_recipe import SWEEP_KEYS
+from qknorm.runs.choices import OneOf
+from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.recipe import Part, Recipe
 
 _INTRODUCTION = """\
 # Every key of a recipe
 
-Made from the code by `python -m qknorm.runs.recipe_reference`; a test keeps it so. A recipe is a YAML file with
-the parts below; what is left out has its default. On the command line a key is changed by `part.key=value`, or by
-`key=value` where only one part has it:
+Made from the code by `make reference`; a test keeps it so. A recipe is a YAML file with the parts below; what is left
+out has its default. On the command line a key is changed by `part.key=value`, or by `key=value` where only one part
+has it:
 
 ```
 qknorm train recipes/phrasebook.yaml name=wider dim=192 seed=3
@@ -61,9 +63,14 @@ def _recipe(title: str, kind: type[Part]) -> Iterator[str]:
 def _keys(fields: dict[str, FieldInfo]) -> str:
     rows = []
     for key, field in fields.items():
-        allowed = _listed(_choices(field.annotation, _limits(field)), "or")
+        allowed = _listed(_named(field) or _choices(field.annotation, _limits(field)), "or")
         rows.append([f"`{key}`", allowed, _default(field), field.description or ""])
     return _table(["key", "value", "default", "meaning"], rows)
+
+
+def _named(field: FieldInfo) -> list[str]:
+    """The names of a table, where a key wants one of them."""
+    return [_yaml(name) for choice in field.metadata if isinstance(choice, OneOf) for name in choice.names]
 
 
 def _choices(kind: Any, limits: str = "") -> list[str]:
@@ -71,7 +78,7 @@ def _choices(kind: Any, limits: str = "") -> list[str]:
     if get_origin(kind) is Literal:
         return [_yaml(value) for value in get_args(kind)]
     if get_origin(kind) in (Union, types.UnionType):
-        return [choice for one in get_args(kind) if one is not type(None) for choice in _choices(one, limits)]
+        return [choice for member in get_args(kind) if member is not type(None) for choice in _choices(member, limits)]
     if get_origin(kind) is tuple:
         first, second = get_args(kind)
         if second is not ...:

@@ -1,55 +1,66 @@
-"""The run folder: everything another command needs, movable to another machine.
+"""The run folder, whatever was learned in it: everything another command needs, movable to another machine.
 
-runs/NAME/  recipe.yaml  corpus.json  dropped.tsv  tokenizer.json  pairs.json  metrics.jsonl
-            checkpoints/  test/{source.txt, references.txt, hypotheses.txt, scores.json}, by pair if there are several
+All names in it are spelled here; those of one task alone in its own class.
+
+runs/NAME/  recipe.yaml  corpus.json  metrics.jsonl  checkpoints/  tensorboard/  status.json (while it trains)
+            test/{source.txt, references.txt, hypotheses.txt, scores.json}, by pair if there are several
+            result.json, log.txt (of one run among many)
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
-import torch
-
-from qknorm.data.subwords import Subwords
-from qknorm.data.textfiles import replacing
+from qknorm.data import prepared
+from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
-from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
-from qknorm.runs.recipe import ModelRecipe, Recipe, load_recipe, read_recipe
+from qknorm.runs.any_recipe import AnyRecipe, load_any_recipe
+from qknorm.runs.checkpoint import Checkpoints
+from qknorm.runs.recipe import save_recipe
+
+RecipeT = TypeVar("RecipeT", bound=AnyRecipe)
 
 
 @dataclass(frozen=True)
-class PairParts:
-    """One language pair of a model."""
+class TestSet:
+    """The files of a test set: what was translated, what it should be, and what a run made of it."""
 
-    source: str
-    """The code of the language."""
-    target: str
-    target_pieces: list[int]
-    """The numbers of the pieces that the target language uses."""
+    __test__ = False  # pytest would take it for a test of ours
+
+    folder: Path
 
     @property
-    def name(self) -> str:
-        return f"{self.source}-{self.target}"
+    def source(self) -> Path:
+        return self.folder / "source.txt"
 
+    @property
+    def references(self) -> Path:
+        return self.folder / "references.txt"
 
-@dataclass(frozen=True)
-class ModelParts:
-    """What a model is made of besides its weights: in pairs.json."""
+    @property
+    def hypotheses(self) -> Path:
+        return self.folder / "hypotheses.txt"
 
-    scale_init: float | None
-    """Where g started."""
-    vocabulary: str
-    """The digest of tokenizer.json: the weights mean nothing with another one."""
-    corpus: str
-    """The key of the prepared corpus: a run goes on with the same text."""
-    pairs: list[PairParts]
+    @property
+    def scores_file(self) -> Path:
+        """The last file to be written: with it the test is done."""
+        return self.folder / "scores.json"
 
-    def languages(self) -> list[str]:
-        """The codes in the order of their vectors."""
-        return list(dict.fromkeys(code for pair in self.pairs for code in (pair.source, pair.target)))
+    @property
+    def is_done(self) -> bool:
+        return self.scores_file.is_file()
+
+    def scores(self) -> dict[str, Any]:
+        """Every metric by its name."""
+        scores: dict[str, Any] = json.loads(self.scores_file.read_text(encoding="utf-8"))
+        return scores
+
+    def save_scores(self, scores: dict[str, Any]) -> None:
+        with replacing(self.scores_file) as file:
+            file.write(json.dumps(scores, indent=1).encode())
 
 
 class Run:
@@ -59,84 +70,118 @@ class Run:
         self.folder = folder
 
     @classmethod
-    def open(cls, folder: Path) -> Run:
-        """An existing run; an InputError if the folder is none."""
-        if not (folder / "recipe.yaml").is_file():
-            raise InputError(f"{folder} is not a run folder: there is no recipe.yaml in it")
-        return cls(folder)
+    def open(cls, folder: Path) -> Self:
+        """An existing run; an InputError if the folder is not one."""
+        run = cls(folder)
+        if not run.is_begun:
+            raise InputError(f"{folder} is not a run folder: there is no {run.recipe_file.name} in it")
+        return run
 
     @property
-    def recipe(self) -> Recipe:
-        return load_recipe(self.folder / "recipe.yaml")
+    def recipe_file(self) -> Path:
+        return self.folder / "recipe.yaml"
 
     @property
-    def subwords(self) -> Subwords:
-        return Subwords.load(self.folder / "tokenizer.json")
-
-    def longest_source(self, pair: int) -> int | None:
-        """Pieces of the longest source sentence in training; None in a run of an earlier version."""
-        try:
-            about = json.loads((self.folder / "corpus.json").read_text(encoding="utf-8"))
-            longest: int | None = about["pairs"][pair].get("longest_source")
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.folder / 'corpus.json'} cannot be used: {error!r}") from None
-        return longest
+    def corpus_file(self) -> Path:
+        """What is known about the text."""
+        return self.folder / prepared.CORPUS
 
     @property
-    def parts(self) -> ModelParts:
-        try:
-            content = json.loads((self.folder / "pairs.json").read_text())
-            pairs = [PairParts(**pair) for pair in content.pop("pairs")]
-            return ModelParts(**content, pairs=pairs)
-        except FileNotFoundError:
-            if read_recipe(self.folder / "recipe.yaml").get("task") == "language":
-                raise InputError(f"{self.folder} is a language model; try: qknorm generate {self.folder}") from None
-            raise InputError(f"{self.folder} is not a run folder: there is no pairs.json in it") from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{self.folder / 'pairs.json'} cannot be used: {error!r}") from None
+    def metrics_file(self) -> Path:
+        return self.folder / "metrics.jsonl"
 
-    def save_parts(self, parts: ModelParts) -> None:
-        with replacing(self.folder / "pairs.json") as file:
-            file.write(json.dumps(asdict(parts)).encode())
+    @property
+    def status_file(self) -> Path:
+        """How far a run is that another process has under way."""
+        return self.folder / "status.json"
 
-    def pair_number(self, name: str | None) -> int:
-        """The number of a pair such as en-gl; None for that of a run with one pair."""
-        names = [pair.name for pair in self.parts.pairs]
-        if name in names:
-            return names.index(name)
-        if name is None and len(names) == 1:
-            return 0
-        asked = "translates several language pairs" if name is None else f"does not translate {name}"
-        raise InputError(f"{self.folder} {asked}; choose one with --pair (pair=): {', '.join(names)}")
+    @property
+    def tensorboard_folder(self) -> Path:
+        return self.folder / "tensorboard"
 
-    def make_model(self) -> TranslatorModel:
-        """The model of this run with fresh weights."""
-        parts, recipe, pieces = self.parts, self.recipe, len(self.subwords)
-        if self.vocabulary_digest() != parts.vocabulary:
-            raise InputError(f"{self.folder / 'tokenizer.json'} is the vocabulary of another run")
-        return make_model(recipe, parts, pieces)
+    @property
+    def log_file(self) -> Path:
+        """What one run among many said while nobody watched."""
+        return self.folder / "log.txt"
 
-    def vocabulary_digest(self) -> str:
-        return hashlib.sha256((self.folder / "tokenizer.json").read_bytes()).hexdigest()
+    @property
+    def result_file(self) -> Path:
+        """What one run among many came to: it is done when this file is there."""
+        return self.folder / "result.json"
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.folder / "checkpoints")
+
+    @property
+    def is_begun(self) -> bool:
+        """The recipe is the last file to be written when a run begins: with it the folder is a run."""
+        return self.recipe_file.is_file()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether one run among many has come to its end."""
+        return self.result_file.is_file()
+
+    @property
+    def kind(self) -> str:
+        """The task: translation or language."""
+        return self.recipe.task
+
+    @property
+    def recipe(self) -> AnyRecipe:
+        return load_any_recipe(self.recipe_file, is_of_run=True)
+
+    def recipe_of(self, kind: type[RecipeT]) -> RecipeT:
+        """The recipe of a run whose task is known; an InputError if it is another."""
+        recipe = load_any_recipe(self.recipe_file, is_of_run=True)
+        if not isinstance(recipe, kind):
+            raise InputError(
+                f"{self.folder} holds {recipe.product}, not {kind.product}; try: qknorm {recipe.command} {self.folder}"
+            )
+        return recipe
+
+    def save_recipe(self, recipe: AnyRecipe) -> None:
+        save_recipe(recipe, self.recipe_file)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """What every validation measured."""
+        return [json.loads(line) for line in self.metrics_lines()]
+
+    def metrics_lines(self) -> list[str]:
+        """A line for every validation. One without its end is still being written, or was when the run was killed."""
+        if not self.metrics_file.exists():
+            return []
+        lines = list(read_lines(self.metrics_file))
+        if lines and not self.metrics_file.read_bytes().endswith(b"\n"):
+            lines.pop()
+        return lines
+
+    def test_set(self, direction: str = "") -> TestSet:
+        """The test set of the only language pair, or of one of several such as en-gl."""
+        return TestSet(self.folder / "test" / direction)
+
+    def tests(self) -> list[TestSet]:
+        """The test sets that are done; a language model has none."""
+        done = self.folder.glob(f"test/**/{self.test_set().scores_file.name}")
+        return [TestSet(path.parent) for path in sorted(done)]
+
+    def result(self) -> dict[str, Any]:
+        """What one run among many came to."""
+        result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
+        return result
+
+    def save_result(self, result: dict[str, Any]) -> None:
+        with replacing(self.result_file) as file:
+            file.write(json.dumps(result).encode())
 
 
-def make_model(recipe: Recipe, parts: ModelParts, pieces: int) -> TranslatorModel:
-    """The model of a recipe with fresh weights."""
-    numbers = {code: number for number, code in enumerate(parts.languages())}
-    pairs = [
-        LanguagePair(numbers[pair.source], numbers[pair.target], _mask(pair.target_pieces, pieces))
-        for pair in parts.pairs
-    ]
-    return TranslatorModel(_config(recipe.model, parts.scale_init, recipe.training.label_smoothing), pairs)
+def other_text(folder: Path) -> str:
+    """What is said to somebody who resumes a run with another text."""
+    return f"the text has changed since {folder} was begun; a run cannot go on with another text"
 
 
-def _mask(target_pieces: list[int], pieces: int) -> torch.Tensor:
-    mask = torch.zeros(pieces, dtype=torch.bool)
-    mask[target_pieces] = True
-    return mask
-
-
-def _config(model: ModelRecipe, scale_init: float | None, label_smoothing: float) -> TranslatorConfig:
-    settings = model.model_dump(exclude={"scale_percentile", "embedding_init"})
-    settings |= {"scale_init": scale_init, "label_smoothing": label_smoothing}
-    return TranslatorConfig(**settings)
+def refuse_to_overwrite(run: Run) -> None:
+    """A new run does not begin where another one is."""
+    if run.is_begun:
+        raise InputError(f"{run.folder} holds a run already; go on with --resume, or choose another name=NAME")

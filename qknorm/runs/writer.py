@@ -22,7 +22,7 @@ def only_writer(folder: Path) -> Iterator[None]:
 
     The system lets go of the lock when a process ends, however it does, so that there are no stale ones.
     """
-    new = [one for one in (folder, *folder.parents) if not one.exists()]
+    new = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _LOCK
     lock = FileLock(path)
@@ -39,7 +39,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     finally:
         if new and list(folder.iterdir()) == [path]:  # nothing came of it
             path.unlink()
-            for one in new:
+            for parent in new:
                 with contextlib.suppress(OSError):
-                    one.rmdir()
+                    parent.rmdir()
         lock.release()

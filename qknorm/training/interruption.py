@@ -22,7 +22,7 @@ class Interruption:
     """While entered, takes note of an interruption instead of raising KeyboardInterrupt in the middle of an update."""
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.requested = False
         self._raises = False
 
     def __enter__(self) -> Self:
@@ -39,14 +39,14 @@ class Interruption:
         """Around work that leaves the state alone and may take long: here an interruption raises KeyboardInterrupt."""
         self._raises = True
         try:
-            if self.wanted:
+            if self.requested:
                 raise KeyboardInterrupt
             yield
         finally:
             self._raises = False
 
     def _notice(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self.wanted = True
+        self.requested = True
         if self._raises:
             self._raises = False
             raise KeyboardInterrupt

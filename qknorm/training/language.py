@@ -1,34 +1,31 @@
-"""Training a language model: from a recipe to a run folder.
-
-runs/NAME/  recipe.yaml  characters.json  corpus.json  metrics.jsonl  checkpoints/
-"""
+"""Training a language model: from a recipe to a run folder."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from qknorm import processes
-from qknorm.attention.module import parameter_groups
+from qknorm.attention.watch import diagnose
 from qknorm.data import corpora
 from qknorm.data.characters import Text, WindowSampler
 from qknorm.data.folds import Block, Fold, consecutive_windows, k_folds
-from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
-from qknorm.evaluation.attention_diagnostics import diagnose
 from qknorm.models.gpt import GPT
+from qknorm.optimisation.optimisers import make_optimiser
+from qknorm.optimisation.schedules import Cosine
 from qknorm.runs.language_recipe import LanguageRecipe, TextRecipe
-from qknorm.runs.language_run import gpt_config, recipe_of
-from qknorm.runs.recipe import refuse_changes, save_recipe
+from qknorm.runs.language_run import LanguageRun, gpt_config
+from qknorm.runs.recipe import refuse_changes
+from qknorm.runs.run import refuse_to_overwrite
 from qknorm.screen import Screen
-from qknorm.training.schedules import Schedule
-from qknorm.training.trainer import Limits, Progress, Trainer
+from qknorm.training.loggers.table import chosen_loggers
+from qknorm.training.trainer import Progress, Trainer, TrainerSettings
+from qknorm.training.validation import Validation
 
 _VALIDATION_BATCH = 64
 _DIAGNOSED_WINDOWS = 8
@@ -53,17 +50,19 @@ class LanguageTask:
         return self.model(characters, targets), targets.numel()
 
     @torch.no_grad()
-    def validate(self) -> dict[str, Any]:
+    def validate(self) -> Validation:
         began, total = time.monotonic(), 0.0
         for start in range(0, len(self.held_out[0]), _VALIDATION_BATCH):
             characters, targets = (part[start : start + _VALIDATION_BATCH].to(self._device) for part in self.held_out)
             total += float(self.model(characters, targets)) * len(characters)
-        diagnosed = self.held_out[0][:_DIAGNOSED_WINDOWS].to(self._device)
-        return {
-            "val_loss": total / len(self.held_out[0]),
-            "attention": diagnose(self.model, diagnosed),
-            "validation_seconds": time.monotonic() - began,
-        }
+        diagnosed = [part[:_DIAGNOSED_WINDOWS].to(self._device) for part in self.held_out]
+        attention = diagnose(self.model, diagnosed)
+        return Validation(
+            {"val_loss": total / len(self.held_out[0])},
+            "val_loss",
+            more_is_better=False,
+            details={"attention": attention, "validation_seconds": time.monotonic() - began},
+        )
 
     @property
     def _device(self) -> torch.device:
@@ -72,10 +71,11 @@ class LanguageTask:
 
 def train(recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -> Progress:
     """Train from the beginning, or go on where an interrupted run stands."""
+    run = LanguageRun(folder)
     if resume:
-        refuse_changes(recipe_of(folder), recipe, folder)
-    elif (folder / "recipe.yaml").exists():
-        raise InputError(f"{folder} holds a run already; go on with --resume, or choose another name=NAME")
+        refuse_changes(LanguageRun.open(folder).recipe, recipe, folder)
+    else:
+        refuse_to_overwrite(run)
     if recipe.training.batch < processes.count():
         raise InputError(
             f"training.batch ({recipe.training.batch}) must be at least the number of processes ({processes.count()})"
@@ -86,14 +86,15 @@ def train(recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -
     model = GPT(gpt_config(recipe.model, len(text.characters))).to(processes.device())
     task = LanguageTask(recipe, model, text, fold)
     if resume:
-        _check_text(folder, text)
+        run.refuse_other_text(text)
     elif processes.rank() == 0:
-        _start(folder, recipe, text)
+        run.begin(recipe, text)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     console.print(
         f"{len(text.numbers):,} characters, {len(text.characters)} different ones; {parameters:,} parameters",
     )
-    trainer = Trainer(task, _schedule(recipe), _limits(recipe), folder, console, _optimizer(recipe, model))
+    optimizer = make_optimiser(model, recipe.training)
+    trainer = Trainer(task, optimizer, _schedule(recipe), _settings(recipe), folder, console)
     if resume and trainer.resume():
         console.print(f"going on after update {trainer.progress.step:,}")
     try:
@@ -122,35 +123,19 @@ def fold_of(data: TextRecipe, text: Text) -> Fold:
     return k_folds(length, data.folds)[data.fold or 0]
 
 
-def _start(folder: Path, recipe: LanguageRecipe, text: Text) -> None:
-    """Fill a new run folder with all but checkpoints. The recipe comes last: with it the folder is a run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text.characters.save(folder / "characters.json")
-    with replacing(folder / "corpus.json") as file:
-        about = {"characters": len(text.numbers), "lines": text.lines, "sha256": text.sha256}
-        file.write(json.dumps(about).encode())
-    save_recipe(recipe, folder / "recipe.yaml")
-
-
-def _check_text(folder: Path, text: Text) -> None:
-    if json.loads((folder / "corpus.json").read_text())["sha256"] != text.sha256:
-        raise InputError(f"the text has changed since {folder} was begun; a run cannot go on with another text")
-
-
-def _optimizer(recipe: LanguageRecipe, model: GPT) -> torch.optim.Optimizer:
+def _schedule(recipe: LanguageRecipe) -> Cosine:
     training = recipe.training
-    groups = parameter_groups(model, training.weight_decay)
-    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, training.beta2), fused=True)
+    return Cosine(training.peak, training.warmup, training.iterations, training.final)
 
 
-def _schedule(recipe: LanguageRecipe) -> Schedule:
+def _settings(recipe: LanguageRecipe) -> TrainerSettings:
     training = recipe.training
-    return Schedule("cosine", training.peak, training.warmup, training.iterations, training.final)
-
-
-def _limits(recipe: LanguageRecipe) -> Limits:
-    training = recipe.training
-    validations = training.iterations // training.validate_every + 1
-    return Limits(
-        training.validate_every, validations, training.iterations, 0.0, None, 1, training.clip, validation_decay=False
+    return TrainerSettings(
+        validate_every=training.validate_every,
+        max_validations=training.iterations // training.validate_every + 1,
+        max_updates=training.iterations,
+        clip=training.clip,
+        validation_decay=False,
+        precision=training.precision,
+        loggers=chosen_loggers(training),
     )

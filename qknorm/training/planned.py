@@ -25,9 +25,10 @@ from qknorm.data.importers import Pair
 from qknorm.data.prepared import Prepared
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
-from qknorm.runs.checkpoint import Checkpoints
-from qknorm.runs.recipe import Recipe, checked, merged, save_recipe
-from qknorm.runs.run import Run, make_model
+from qknorm.optimisation.optimisers import make_optimiser
+from qknorm.optimisation.schedules import SCHEDULES
+from qknorm.runs.recipe import Recipe, checked, merged
+from qknorm.runs.translator_run import TranslatorRun, make_model
 from qknorm.screen import Screen
 from qknorm.training import planner
 from qknorm.training.half import use_half_products
@@ -55,7 +56,7 @@ class _Planning:
         assert recipe.minutes is not None
         self._began, self._seconds, self._console = time.monotonic(), recipe.minutes * 60, console
         self._given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
-        self._sets = read_sets(recipe.data, folder / "data")
+        self._sets = read_sets(recipe.data, TranslatorRun(folder).data_folder)
         self._planned = merged(planner.START, {"data": {"merges": planner.merges_for(_words(self._sets))}})
         self._prepared = prepare_sets(self._sets, self._recipe().data)
         if self._recipe().model.embedding_init == "counted":
@@ -66,7 +67,9 @@ class _Planning:
         shape = asdict(planner.shape_for(operations, len(self._prepared.subwords)))
         dim = self._given.get("model", {}).get("dim", shape["dim"])
         shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
-        self._planned = merged(self._planned, {"model": shape, "training": {"peak": planner.peak_for(dim)}})
+        budget = planner.budget_for(dim, self._recipe().training.optimizer)
+        training = {"peak": planner.peak_for(dim), "budget": budget}
+        self._planned = merged(self._planned, {"model": shape, "training": training})
 
     def choose_precision(self) -> None:
         """The faster one of two, as measured; a GPU keeps float32 unless the recipe says otherwise."""
@@ -76,15 +79,15 @@ class _Planning:
         self._speed, self._planned = min(zip(speeds, plans, strict=True), key=lambda choice: choice[0])
 
     def choose_length(self) -> Recipe:
-        corpus, left, wanted = _corpus(self._sets, self._prepared), self._seconds_left(), self._recipe()
-        updates = wanted.training.max_updates if "max_updates" in self._given.get("training", {}) else None
+        corpus, left, recipe = _corpus(self._sets, self._prepared), self._seconds_left(), self._recipe()
+        updates = recipe.training.max_updates if "max_updates" in self._given.get("training", {}) else None
         plan, twice = (planner.plan(corpus, time, *self._speed, updates) for time in (left, left + self._seconds))
-        _say(wanted, plan, twice, self._console)
-        return self._recipe(merged(self._planned, planner.settings(plan, wanted.model.dim)))
+        _say(recipe, plan, twice, self._console)
+        return self._recipe(merged(self._planned, planner.settings(plan, recipe.model.dim)))
 
     def _recipe(self, planned: Content | None = None) -> Recipe:
         content = merged(planned or self._planned, self._given)
-        if content["training"]["schedule"] != "trapezoid":
+        if not SCHEDULES[content["training"]["schedule"]].ends_in_decay:
             content["training"].pop("decay", None)
         return checked(Recipe, content, "the planned recipe")
 
@@ -94,15 +97,15 @@ class _Planning:
 
 def prolong(folder: Path, minutes: float, console: Screen) -> None:
     """Let a run that has ended go on for this many minutes, from where its learning rate began to fall."""
-    run = Run.open(folder)
-    recipe, checkpoints = run.recipe, Checkpoints(folder / "checkpoints")
+    run = TranslatorRun.open(folder)
+    recipe, checkpoints = run.recipe, run.checkpoints
     stable = checkpoints.stable()
     if stable is None:
         raise InputError(
             f"{folder} cannot be prolonged: it has no checkpoint from before its learning rate fell "
             "(training.schedule: trapezoid makes one); an interrupted run goes on with --resume"
         )
-    sets = read_sets(recipe.data, folder / "data")
+    sets = read_sets(recipe.data, run.data_folder)
     prepared = prepare_sets(sets, recipe.data)
     speed = _speed(recipe, sets, prepared)
     more = planner.plan(_corpus(sets, prepared), minutes * 60, *speed)
@@ -113,18 +116,18 @@ def prolong(folder: Path, minutes: float, console: Screen) -> None:
         f"{more.seconds / 60:.0f} minutes, until {_clock(more.seconds)}",
     )
     checkpoints.rewind(stable)
-    save_recipe(Recipe.model_validate(merged(recipe.model_dump(), settings)), folder / "recipe.yaml")
+    run.save_recipe(Recipe.model_validate(merged(recipe.model_dump(), settings)))
 
 
 def _words(sets: Sequence[Sets]) -> int:
     """Of the training text, both sides."""
-    files = [path for one in sets for path in (one.train.source, one.train.target)]
+    files = [path for direction in sets for path in (direction.train.source, direction.train.target)]
     return sum(len(line.split()) for path in files for line in read_lines(path))
 
 
 def _corpus(sets: Sequence[Sets], prepared: Prepared) -> Corpus:
-    sides = [(pair.encoded.source, pair.encoded.target) for pair in prepared.pairs]
-    dev, test = (sum(_positions(getattr(one, held_out), prepared) for one in sets) for held_out in ("dev", "test"))
+    sides = [(direction.encoded.source, direction.encoded.target) for direction in prepared.directions]
+    dev, test = (sum(_positions(getattr(own, split), prepared) for own in sets) for split in ("dev", "test"))
     return Corpus(sum(_longer(*side) for side in sides), dev, test)
 
 
@@ -143,8 +146,8 @@ def _speed(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[fl
     model = make_model(recipe, parts_of(recipe, sets, prepared), len(prepared.subwords)).to(processes.device())
     if recipe.training.precision == "bf16" and processes.device().type == "cpu":
         use_half_products(model)
-    pairs, training = [pair.encoded for pair in prepared.pairs], recipe.training
-    batches = list(islice(BatchSampler(pairs, training.budget, training.seed), _BATCHES_MEASURED))
+    directions, training = [direction.encoded for direction in prepared.directions], recipe.training
+    batches = list(islice(BatchSampler(directions, training.budget, training.seed), _BATCHES_MEASURED))
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         value: Tensor = model(batch.to(processes.device()).with_word_dropout(training.word_dropout))
@@ -152,7 +155,7 @@ def _speed(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[fl
 
     positions = sum(len(batch) * max(batch.source.shape[1], batch.target_in.shape[1]) for batch in batches)
     updates = training.accumulate * processes.count()
-    seconds = seconds_per_update(model, loss, cycle(batches)) * training.accumulate
+    seconds = seconds_per_update(model, make_optimiser(model, training), loss, cycle(batches)) * training.accumulate
     return seconds, positions / len(batches) * updates
 
 

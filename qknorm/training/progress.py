@@ -1,4 +1,4 @@
-"""What people and programs learn about a run while it trains: the screen, metrics.jsonl and TensorBoard."""
+"""What people and programs learn about a run while it trains: the screen, metrics.jsonl and loggers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import re
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -16,12 +16,14 @@ from rich.table import Column
 from torch import nn
 
 from qknorm.data.textfiles import read_lines, replacing
-from qknorm.errors import InputError
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
+from qknorm.training.loggers.logger import Logger
+from qknorm.training.loggers.table import LOGGERS
+from qknorm.training.validation import Validation
 
 _SECONDS_BETWEEN_LINES = 20.0
 _SECONDS_BETWEEN_STATUS = 1.0
-_STATUS_FILE = "status.json"
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,16 @@ class Status:
         )
 
 
-def read_status(folder: Path) -> Status | None:
+def read_status(run: Run) -> Status | None:
     """Where a run stands that another process has under way."""
     with contextlib.suppress(OSError, ValueError, TypeError):  # not there yet, or just being written
-        return Status(**json.loads((folder / _STATUS_FILE).read_text()))
+        return Status(**json.loads(run.status_file.read_text()))
     return None
 
 
-def forget_status(folder: Path) -> None:
+def forget_status(run: Run) -> None:
     """What a killed process wrote says nothing any more."""
-    (folder / _STATUS_FILE).unlink(missing_ok=True)
+    run.status_file.unlink(missing_ok=True)
 
 
 class Report:
@@ -64,14 +66,16 @@ class Report:
     Without a bar, status.json says every second how far the run is, to whoever watches it from another process.
     """
 
-    def __init__(self, folder: Path, console: Screen, tensorboard: bool) -> None:
-        self.folder, self.console = folder, console
-        self._metrics = folder / "metrics.jsonl"
-        self._events = summary_writer()(str(folder / "tensorboard")) if tensorboard else None
+    def __init__(self, run: Run, console: Screen, loggers: Sequence[str] = ()) -> None:
+        self.run, self.console = run, console
+        self._metrics = run.metrics_file
+        self._names, self._resumed_after = loggers, 0
+        self._loggers: list[Logger] = []
         self._bar: Progress | None = None
         self._last_line = self._last_status = time.monotonic()
 
     def __enter__(self) -> Self:
+        self._loggers = [LOGGERS[name](self.run, self._resumed_after) for name in self._names]
         if self.console.is_terminal and not self.console.quiet:
             whole, cut = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)  # in a narrow window
             self._bar = Progress(
@@ -88,34 +92,32 @@ class Report:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-        if self._events is not None:
-            self._events.close()
+        for logger in self._loggers:
+            logger.close()
 
     def updated(self, status: Status) -> None:
         """After every update."""
         if self._bar is not None:
-            shown = str(status).partition(": ")[2]
-            self._bar.update(self._bar.task_ids[0], completed=status.step, total=status.most_steps, description=shown)
+            text = str(status).partition(": ")[2]
+            self._bar.update(self._bar.task_ids[0], completed=status.step, total=status.most_steps, description=text)
             return
         now = time.monotonic()
         if now - self._last_status >= _SECONDS_BETWEEN_STATUS or status.step == status.most_steps:
             self._last_status = now
-            (self.folder / _STATUS_FILE).write_text(json.dumps(asdict(status)))
+            self.run.status_file.write_text(json.dumps(asdict(status)))
         if now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self.say(str(status))
 
-    def validated(self, status: Status, measures: dict[str, Any], model: nn.Module) -> None:
+    def validated(self, status: Status, validation: Validation, model: nn.Module) -> None:
         """After every validation: to the screen and to the files."""
-        scales = scales_of(model)
+        scales, measures = scales_of(model), validation.line()
         self._write(status, measures, scales)
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in measures.items() if isinstance(value, float))
-        self.say(f"{status}\n  {shown}" + (f"\n  g: {_compact(scales)}" if scales else ""))
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in measures.items() if isinstance(value, float))
+        self.say(f"{status}\n  {numbers}" + (f"\n  g: {_compact(scales)}" if scales else ""))
 
     def forget_after(self, step: int) -> None:
         """Drop what a killed run wrote about later validations, a half-written line among them: they come again."""
-        if self._events is not None:
-            self._events.close()
-            self._events = summary_writer()(str(self.folder / "tensorboard"), purge_step=step + 1)
+        self._resumed_after = step
         if not self._metrics.exists():
             return
         kept = []
@@ -138,12 +140,10 @@ class Report:
         }
         with self._metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        if self._events is not None:
-            means = {f"g/{name}": _mean(scale) for name, scale in scales.items()}
-            numbers = {name: value for name, value in line.items() if isinstance(value, float)}
-            for name, value in (numbers | means).items():
-                self._events.add_scalar(name, value, status.step)
-            self._events.flush()
+        means = {f"g/{name}": _mean(scale) for name, scale in scales.items()}
+        numbers = {name: value for name, value in line.items() if isinstance(value, float)}
+        for logger in self._loggers:
+            logger.log(numbers | means, status.step)
 
     def say(self, text: str) -> None:
         """Print some lines above the bar."""
@@ -154,7 +154,7 @@ class Report:
 def scales_of(model: nn.Module) -> dict[str, float | list[float]]:
     """g of each attention module: a number, or one per head."""
     return {
-        name.removesuffix(".q_norm.scale"): parameter.tolist()
+        name.removesuffix(".q_norm.scale"): parameter.item() if parameter.numel() == 1 else parameter.tolist()
         for name, parameter in model.named_parameters()
         if name.endswith("q_norm.scale")
     }
@@ -174,14 +174,3 @@ def _mean(scale: float | list[float]) -> float:
 
 def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.1f} min"
-
-
-def summary_writer() -> Any:
-    """TensorBoard's class, or an InputError that says how to get it."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError(
-            "training.tensorboard needs the package tensorboard; install it with: pip install 'qknorm[tensorboard]'"
-        ) from None
-    return SummaryWriter

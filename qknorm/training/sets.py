@@ -12,11 +12,11 @@ from qknorm.cache import cache_folder
 from qknorm.data import corpora
 from qknorm.data.cleaning import Rules
 from qknorm.data.importers import Pair, read_aligned
-from qknorm.data.prepared import PairFiles, Prepared, prepare
+from qknorm.data.prepared import TOKENIZER, ParallelFiles, Prepared, prepare
 from qknorm.data.textfiles import write_lines
 from qknorm.errors import InputError
-from qknorm.runs.recipe import DataRecipe, PairRecipe, Recipe
-from qknorm.runs.run import ModelParts, PairParts
+from qknorm.runs.recipe import DataRecipe, DirectionRecipe, Recipe
+from qknorm.runs.translator_run import DirectionParts, ModelParts
 
 _SPLIT_OFF = 500  # pairs for dev, and as many for test, but at most a tenth of the corpus each
 
@@ -28,7 +28,7 @@ class Sets:
     """The sentences of a language pair: where the training text lies, and what is held out of it."""
 
     languages: tuple[str, str]
-    train: PairFiles
+    train: ParallelFiles
     dev: list[Pair]
     test: list[Pair]
 
@@ -39,44 +39,47 @@ class Sets:
 
 def read_sets(recipe: DataRecipe, folder: Path) -> list[Sets]:
     """Those of every language pair; what is missing of dev and test is split off and kept in `folder`."""
-    pairs = recipe.all_pairs
-    return [_sets_of(pair, folder / "-".join(pair.languages) if len(pairs) > 1 else folder) for pair in pairs]
+    directions = recipe.directions
+    return [
+        _sets_of(direction, folder / "-".join(direction.languages) if len(directions) > 1 else folder)
+        for direction in directions
+    ]
 
 
 def prepare_sets(sets: Sequence[Sets], recipe: DataRecipe) -> Prepared:
     """Clean, learn the vocabulary and encode; or find what was prepared before."""
-    files = [_with_held_out_of_reverse(one, sets) for one in sets]
+    files = [_with_held_out_of_reverse(direction, sets) for direction in sets]
     return prepare(files, recipe.merges, recipe.scheme, Rules(), cache_folder())
 
 
-def _sets_of(pair: PairRecipe, folder: Path) -> Sets:
+def _sets_of(direction: DirectionRecipe, folder: Path) -> Sets:
     """The named corpus, or one's own files; what is missing of dev and test is split off and kept in the folder."""
-    if pair.corpus is not None:
-        corpus = corpora.get(pair.corpus)
+    if direction.corpus is not None:
+        corpus = corpora.get(direction.corpus)
         train, dev, test = (corpus.files(split) for split in corpora.SPLITS)
     else:
-        assert pair.source is not None
-        assert pair.target is not None
-        given = {"dev": pair.dev, "test": pair.test}
+        assert direction.source is not None
+        assert direction.target is not None
+        given = {"dev": direction.dev, "test": direction.test}
         missing = [name for name, files in given.items() if files is None]
-        found = {name: (Path(files[0]), Path(files[1])) for name, files in given.items() if files is not None}
-        found |= _split_off((Path(pair.source), Path(pair.target)), missing, folder)
-        train, dev, test = (found[split] for split in corpora.SPLITS)
+        paths = {name: (Path(files[0]), Path(files[1])) for name, files in given.items() if files is not None}
+        paths |= _split_off((Path(direction.source), Path(direction.target)), missing, folder)
+        train, dev, test = (paths[split] for split in corpora.SPLITS)
     held_out = [
-        [pair for pair in read_aligned(*two) if pair.source.strip() and pair.target.strip()] for two in (dev, test)
+        [pair for pair in read_aligned(*files) if pair.source.strip() and pair.target.strip()] for files in (dev, test)
     ]
-    return Sets(pair.languages, PairFiles(*train, held_out=(dev, test)), *held_out)
+    return Sets(direction.languages, ParallelFiles(*train, held_out=(dev, test)), *held_out)
 
 
-def _with_held_out_of_reverse(one: Sets, sets: Sequence[Sets]) -> PairFiles:
+def _with_held_out_of_reverse(direction: Sets, sets: Sequence[Sets]) -> ParallelFiles:
     """Where a pair is learned in both directions, what one holds out must not be learned by the other."""
     reverse = [
         (target, source)
         for other in sets
-        if other.languages == one.languages[::-1]
+        if other.languages == direction.languages[::-1]
         for source, target in other.train.held_out
     ]
-    return replace(one.train, held_out=(*one.train.held_out, *reverse))
+    return replace(direction.train, held_out=(*direction.train.held_out, *reverse))
 
 
 def _split_off(files: _Files, missing: Sequence[str], folder: Path) -> dict[str, _Files]:
@@ -89,9 +92,9 @@ def _split_off(files: _Files, missing: Sequence[str], folder: Path) -> dict[str,
         if len(pairs) < 30:
             raise InputError(f"{files[0]} has {len(pairs)} lines; at least 30 are needed to learn and to test")
         every = max(10, len(pairs) // _SPLIT_OFF)
-        places = {place: name for place, name in enumerate(("dev", "test")) if name in missing}
+        held_out = {place: name for place, name in enumerate(("dev", "test")) if name in missing}
         for name, two in splits.items():
-            chosen = [pair for row, pair in enumerate(pairs) if places.get(row % every, "train") == name]
+            chosen = [pair for row, pair in enumerate(pairs) if held_out.get(row % every, "train") == name]
             for side, path in enumerate(two):
                 write_lines(path, (pair[side] for pair in chosen))
     return splits
@@ -104,13 +107,13 @@ def parts_of(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> ModelP
         scale_init: float | None = henry_scale(max(prepared.length(recipe.model.scale_percentile), 2.0))
     else:
         scale_init = None if start == "comparable" else start
-    vocabulary = hashlib.sha256((prepared.folder / "tokenizer.json").read_bytes()).hexdigest()
-    pairs = [_pair_parts(one, sets, recipe, prepared) for one in sets]
-    return ModelParts(scale_init, vocabulary, prepared.folder.name, pairs)
+    vocabulary = hashlib.sha256((prepared.folder / TOKENIZER).read_bytes()).hexdigest()
+    directions = [_direction_parts(direction, sets, recipe, prepared) for direction in sets]
+    return ModelParts(scale_init, vocabulary, prepared.folder.name, directions)
 
 
-def _pair_parts(one: Sets, sets: Sequence[Sets], recipe: Recipe, prepared: Prepared) -> PairParts:
-    """What a pair may say is what its target language says, in whichever pair."""
-    alike = [number for number, other in enumerate(sets) if other.languages[1] == one.languages[1]]
-    said = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike)
-    return PairParts(*one.languages, said.nonzero().flatten().tolist())
+def _direction_parts(direction: Sets, sets: Sequence[Sets], recipe: Recipe, prepared: Prepared) -> DirectionParts:
+    """The target vocabulary of a direction has the pieces of its target language, in whichever direction they occur."""
+    alike = [number for number, other in enumerate(sets) if other.languages[1] == direction.languages[1]]
+    pieces = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike)
+    return DirectionParts(*direction.languages, pieces.nonzero().flatten().tolist())

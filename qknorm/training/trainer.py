@@ -25,15 +25,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from qknorm import processes
-from qknorm.attention.module import parameter_groups
 from qknorm.errors import InputError
-from qknorm.runs.checkpoint import Checkpoints, load_model
+from qknorm.optimisation.schedules import Schedule, ValidationDecay
+from qknorm.runs.checkpoint import load_model
 from qknorm.runs.recipe import Precision
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
 from qknorm.training.half import use_half_products
 from qknorm.training.interruption import Interruption
-from qknorm.training.progress import Report, Status, summary_writer
-from qknorm.training.schedules import Schedule, ValidationDecay
+from qknorm.training.loggers.table import check_installed
+from qknorm.training.progress import Report, Status
+from qknorm.training.validation import Validation
 
 _CHECKPOINTS_KEPT = 2
 _DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -71,35 +73,38 @@ class Task(Protocol):
         """The mean loss of a batch, and over how many tokens it is the mean."""
         ...
 
-    def validate(self) -> dict[str, Any]:
-        """Measures on held-out data, for metrics.jsonl; numbers are shown too. The first is the score by which the best
-        checkpoint is chosen: more is better, less if its name ends in "loss"."""
+    def validate(self) -> Validation:
+        """How well the model does on held-out data."""
         ...
 
 
-@dataclass(frozen=True)
-class Limits:
-    """When training ends, and what happens on the way."""
+@dataclass(frozen=True, kw_only=True)
+class TrainerSettings:
+    """What a trainer is told by a recipe: when it validates and ends, and how it makes an update."""
 
     validate_every: int
     max_validations: int
-    max_updates: int | None
-    min_rate: float
-    stop_after: int | None
-    accumulate: int
+    max_updates: int | None = None
+    min_rate: float = 0.0
+    """Training ends when falling scores have lowered the learning rate below this."""
+    stop_after: int | None = None
+    """Training ends when this many validations in a row brought no better score; a planned decay then begins."""
+    accumulate: int = 1
+    """Batches of an update, in each process."""
     clip: float
+    """The largest norm of a gradient."""
     validation_decay: bool = True
     """Whether a fall of the score lowers the learning rate."""
     precision: Precision = "float32"
     average: int = 1
     """At the end the mean of this many checkpoints, those of the last validations, is the best if it scores best."""
-    tensorboard: bool = False
+    loggers: tuple[str, ...] = ()
+    """Names of the table of loggers."""
 
     def __post_init__(self) -> None:
         if self.precision == "fp16" and processes.device().type == "cpu":
             raise InputError("training.precision=fp16 needs a GPU; on a CPU choose bf16 or float32")
-        if self.tensorboard:
-            summary_writer()
+        check_installed(self.loggers)
 
     @property
     def most_updates(self) -> int:
@@ -125,30 +130,30 @@ class Progress:
 
 
 class Trainer:
-    """Runs a task until one of its limits is reached. Without an optimiser of its own it uses Adam."""
+    """Runs a task until one of its limits is reached."""
 
     def __init__(
         self,
         task: Task,
+        optimizer: torch.optim.Optimizer,
         schedule: Schedule,
-        limits: Limits,
+        settings: TrainerSettings,
         folder: Path,
         console: Screen,
-        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        self.task, self.schedule, self.limits = task, schedule, limits
-        self.optimizer = optimizer or torch.optim.Adam(parameter_groups(task.model, 0.0), lr=0.0, fused=True)
-        self.checkpoints = Checkpoints(folder / "checkpoints")
+        self.task, self.optimizer, self.schedule, self.settings = task, optimizer, schedule, settings
+        run = Run(folder)
+        self.checkpoints = run.checkpoints
         self.progress = Progress()
         self.clock = _Clock(self.progress)
         self.interruption = Interruption()
         is_first = processes.rank() == 0
-        self.report = Report(folder, console, limits.tensorboard and is_first)
+        self.report = Report(run, console, settings.loggers if is_first else ())
         self.device = next(task.model.parameters()).device
         self.scaler = torch.amp.GradScaler(
-            self.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=limits.precision == "fp16"
+            self.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=settings.precision == "fp16"
         )
-        if limits.precision == "bf16" and self.device.type == "cpu":
+        if settings.precision == "bf16" and self.device.type == "cpu":
             use_half_products(task.model)
         self.loss: nn.Module = _Loss(task)
         if processes.count() > 1:
@@ -189,7 +194,7 @@ class Trainer:
             except KeyboardInterrupt:
                 self._save()
                 raise
-        if self.limits.average > 1 and processes.rank() == 0:
+        if self.settings.average > 1 and processes.rank() == 0:
             self._try_average()
         return self.progress
 
@@ -198,13 +203,13 @@ class Trainer:
         self.task.model.train()
         self.optimizer.zero_grad()
         tokens, total = 0, torch.zeros((), dtype=torch.float64, device=self.device)
-        for left in reversed(range(self.limits.accumulate)):
+        for left in reversed(range(self.settings.accumulate)):
             with self._apart() if left else contextlib.nullcontext():
                 mean, count = self._loss(next(stream))
                 torch.autograd.backward(self.scaler.scale(mean * count))
             tokens += count
             total += mean.detach() * count
-        total_loss, total_tokens, interruptions = processes.summed(total, tokens, self.interruption.wanted)
+        total_loss, total_tokens, interruptions = processes.summed(total, tokens, self.interruption.requested)
         self._step(total_loss / total_tokens, processes.count() / total_tokens)
         self.clock.tick(int(total_tokens))
         self.report.updated(self._status())
@@ -212,7 +217,7 @@ class Trainer:
             raise KeyboardInterrupt
 
     def _loss(self, batch: Any) -> tuple[Tensor, int]:
-        precision = self.limits.precision
+        precision = self.settings.precision
         is_autocast = precision != "float32" and self.device.type != "cpu"  # a CPU has a way of its own
         with torch.autocast(self.device.type, _DTYPES[precision], enabled=is_autocast):
             loss: tuple[Tensor, int] = self.loss(batch)
@@ -227,7 +232,7 @@ class Trainer:
         self.scaler.unscale_(self.optimizer)
         parameters = [parameter for parameter in self.task.model.parameters() if parameter.grad is not None]
         torch._foreach_mul_([parameter.grad for parameter in parameters if parameter.grad is not None], factor)
-        norm = nn.utils.clip_grad_norm_(parameters, self.limits.clip).item()
+        norm = nn.utils.clip_grad_norm_(parameters, self.settings.clip).item()
         # In fp16 gradients overflow now and then; the scaler leaves such an update out and lowers its factor.
         if not math.isfinite(loss) or not (math.isfinite(norm) or self.scaler.is_enabled()):
             what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
@@ -250,28 +255,28 @@ class Trainer:
         self.task.model.eval()
         speed = self.clock.tokens_per_second()  # of training alone
 
-        def validate() -> dict[str, Any]:
+        def validate() -> Validation:
             with self.interruption.at_once():
                 return self.task.validate()
 
-        measures = processes.from_first(validate)
+        validation = processes.from_first(validate)
         progress = self.progress
-        progress.scores.append(_score(measures))
+        progress.scores.append(validation.score)
         progress.validated = progress.step
         self._shorten_if_scores_rise_no_more()
-        if self.limits.validation_decay:
+        if self.settings.validation_decay:
             decay = ValidationDecay(progress.decay)
             decay.update(progress.scores, warmed_up=progress.step >= self.schedule.warmup)
             progress.decay = decay.factor
         self.clock.tick(0)
         if processes.rank() == 0:
-            self.report.validated(replace(self._status(), tokens_per_second=speed), measures, self.task.model)
+            self.report.validated(replace(self._status(), tokens_per_second=speed), validation, self.task.model)
         progress.loss_since_validation, progress.updates_since_validation = 0.0, 0
         self.clock.restart()
         checkpoint = self._save()
         if processes.rank() == 0:
             self._mark(checkpoint)
-            self.checkpoints.remove_all_but(self._steps_kept(max(_CHECKPOINTS_KEPT, self.limits.average)))
+            self.checkpoints.remove_all_but(self._steps_kept(max(_CHECKPOINTS_KEPT, self.settings.average)))
 
     def _mark(self, checkpoint: Path) -> None:
         """Point at the newest validated checkpoint if it is the best so far, or where the decay begins."""
@@ -287,25 +292,25 @@ class Trainer:
             self.schedule = replace(self.schedule, total=step + self.schedule.decay)
             self.progress.shortened = (planned, self.schedule.total)
             self.report.say(
-                f"The score has not risen for {self.limits.stop_after} validations: the learning rate falls from here "
-                f"on, and the run ends after {self.schedule.total:,} updates instead of {planned:,}."
+                f"The score has not risen for {self.settings.stop_after} validations: the learning rate falls from "
+                f"here on, and the run ends after {self.schedule.total:,} updates instead of {planned:,}."
             )
 
     def _has_stalled(self) -> bool:
-        scores, patience = self.progress.scores, self.limits.stop_after
+        scores, patience = self.progress.scores, self.settings.stop_after
         return patience is not None and len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
 
     def _try_average(self) -> None:
         """Validate the mean of the last checkpoints' weights, and prefer it if it scores better."""
-        average = self.checkpoints.average(self._steps_kept(self.limits.average))
+        average = self.checkpoints.average(self._steps_kept(self.settings.average))
         load_model(average, self.task.model)
         self.task.model.eval()
-        score = _score(self.task.validate())
+        score = self.task.validate().score
         if score > self.checkpoints.best_score():
             self.checkpoints.mark_best(average, score)
 
     def _status(self) -> Status:
-        progress, most = self.progress, min(self.limits.most_updates, self._last_update or sys.maxsize)
+        progress, most = self.progress, min(self.settings.most_updates, self._last_update or sys.maxsize)
         return Status(
             progress.step,
             most,
@@ -319,28 +324,28 @@ class Trainer:
     @property
     def _last_update(self) -> int | None:
         """Where the run ends unless its scores end it: as planned, or sooner if the plan was shortened."""
-        return self.limits.max_updates if self.progress.shortened is None else self.schedule.total
+        return self.settings.max_updates if self.progress.shortened is None else self.schedule.total
 
     def _is_validation_due(self) -> bool:
         step = self.progress.step
-        at_stop = step % self.limits.validate_every == 0 or step in (self._last_update, self.schedule.decay_start)
+        at_stop = step % self.settings.validate_every == 0 or step in (self._last_update, self.schedule.decay_start)
         return at_stop and step != self.progress.validated
 
     def _has_ended(self) -> bool:
         """Only ever after a validation."""
-        progress, scores, limits = self.progress, self.progress.scores, self.limits
+        progress, scores, settings = self.progress, self.progress.scores, self.settings
         if progress.validated != progress.step or not scores:
             return False
-        if progress.step == self._last_update or len(scores) >= limits.max_validations:
+        if progress.step == self._last_update or len(scores) >= settings.max_validations:
             return True
         if self.schedule.decay_start is None and self._has_stalled():
-            self.report.say(f"The score has not risen for {limits.stop_after} validations: the run ends here.")
+            self.report.say(f"The score has not risen for {settings.stop_after} validations: the run ends here.")
             return True
-        return self.schedule.peak * progress.decay < limits.min_rate
+        return self.schedule.peak * progress.decay < settings.min_rate
 
     def _steps_kept(self, number: int) -> list[int]:
         """The steps of the newest validations, this one among them."""
-        step, every = self.progress.step, self.limits.validate_every
+        step, every = self.progress.step, self.settings.validate_every
         return [step, *range((step - 1) // every * every, 0, -every)][:number]
 
     def _save(self) -> Path:
@@ -350,12 +355,6 @@ class Trainer:
             "scaler": self.scaler.state_dict(),
         }
         return self.checkpoints.save(self.progress.step, self.task.model, self.optimizer, state)
-
-
-def _score(measures: dict[str, Any]) -> float:
-    """The first measure, turned round if less of it is better."""
-    name, score = next(iter(measures.items()))
-    return -float(score) if name.endswith("loss") else float(score)
 
 
 class _Loss(nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,27 +12,36 @@ import torch
 from torch import Tensor
 
 from qknorm import processes
+from qknorm.attention.watch import watch
 from qknorm.counting.guide import Guide
 from qknorm.counting.kept import counted, translations
 from qknorm.data.batches import Batch, BatchSampler, DropoutPairs, PairData
-from qknorm.data.prepared import Prepared
+from qknorm.data.importers import Pair
+from qknorm.data.prepared import CORPUS, DROPPED, TOKENIZER, Prepared
 from qknorm.data.subwords import PAD
-from qknorm.data.textfiles import replacing, write_lines
+from qknorm.data.textfiles import write_lines
 from qknorm.decoding.beam import BeamSettings
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
-from qknorm.evaluation.scores import bleu, chrf, scores
+from qknorm.evaluation.scores import scores
+from qknorm.metrics.metric import Metric
+from qknorm.metrics.table import METRICS
 from qknorm.models.translator import TranslatorModel
-from qknorm.runs.recipe import Recipe, refuse_changes, save_recipe, settled
-from qknorm.runs.run import Run
+from qknorm.optimisation.optimisers import make_optimiser
+from qknorm.optimisation.schedules import SCHEDULES, Schedule
+from qknorm.runs.recipe import Recipe, refuse_changes, settled
+from qknorm.runs.run import other_text, refuse_to_overwrite
+from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
+from qknorm.training.loggers.table import chosen_loggers
 from qknorm.training.planned import planned_recipe
-from qknorm.training.schedules import Schedule, peak_of_paper
 from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
-from qknorm.training.trainer import Limits, Trainer
+from qknorm.training.trainer import Trainer, TrainerSettings
+from qknorm.training.validation import Validation
 
 _EXAMPLES = 1  # shown at each validation
-_BASELINE_RATE = 3e-4
+_WATCHED = 16  # sentences of the dev set in which heads are watched
+_ALWAYS = ("bleu", "chrf")  # measured, whichever metric is chosen
 _MEANINGS = (
     (40, "Most sentences can be used as they are, or almost; check names and numbers."),
     (30, "Most sentences can be understood, and corrected faster than translated anew."),
@@ -51,16 +59,20 @@ class TranslationTask:
     ) -> None:
         self.model, self.recipe, self.sets, self.console = model, recipe, sets, console
         training, decoding = recipe.training, recipe.decoding
-        data: list[PairData] = [pair.encoded for pair in prepared.pairs]
+        data: list[PairData] = [direction.encoded for direction in prepared.directions]
         if recipe.data.bpe_dropout:
             data = [
-                DropoutPairs(prepared.subwords, pair.sources, pair.targets, recipe.data.bpe_dropout, training.seed)
-                for pair in prepared.pairs
+                DropoutPairs(
+                    prepared.subwords, direction.sources, direction.targets, recipe.data.bpe_dropout, training.seed
+                )
+                for direction in prepared.directions
             ]
         self.batches = BatchSampler(data, training.budget, training.seed, processes.rank(), processes.count())
         settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
         self.guide = Guide(translations(prepared, console)).to(model.languages.device) if training.taught else None
-        self.translators = [Translator(model, prepared.subwords, settings, pair=pair) for pair in range(len(sets))]
+        self.translators = [
+            Translator(model, prepared.subwords, settings, direction=direction) for direction in range(len(sets))
+        ]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         batch = batch.to(self.model.languages.device)
@@ -68,9 +80,9 @@ class TranslationTask:
         weight = self._weight_of_guide()
         if self.guide is None or weight <= 0:
             return self.model(dropped), batch.target_tokens
-        shown: list[Tensor] = []
-        loss: Tensor = self.model(dropped, shown.append)
-        lesson = weight * self.guide.loss(shown[0], batch)
+        attention: list[Tensor] = []
+        loss: Tensor = self.model(dropped, attention.append)
+        lesson = weight * self.guide.loss(attention[0], batch)
         return loss + (lesson - lesson.detach()), batch.target_tokens  # it teaches, but is not part of what is shown
 
     def _weight_of_guide(self) -> float:
@@ -79,68 +91,92 @@ class TranslationTask:
         updates = self.batches.drawn / (training.accumulate * processes.count())
         return 1 - updates / training.taught if training.taught else 0.0
 
-    def validate(self) -> dict[str, float]:
+    def validate(self) -> Validation:
         """The mean of the pairs' scores; with several, each pair's too."""
         translations = [
             translator.translate([pair.source for pair in sets.dev])
             for translator, sets in zip(self.translators, self.sets, strict=True)
         ]
         self._show_examples(translations)
-        tokenized, chosen = self.recipe.data.scheme == "words", self.recipe.training.metric
-        means: dict[str, float] = {}
-        by_pair: dict[str, float] = {}
-        for name, score in (("bleu", partial(bleu, tokenized=tokenized)), ("chrf", chrf)):
-            scores = [
-                score(lines, [pair.target for pair in sets.dev])
-                for lines, sets in zip(translations, self.sets, strict=True)
-            ]
-            means[f"dev_{name}"] = sum(scores) / len(scores)
-            if len(self.sets) > 1:
-                by_pair |= {f"dev_{name} {sets.name}": value for sets, value in zip(self.sets, scores, strict=True)}
-        return {f"dev_{chosen}": means[f"dev_{chosen}"], **means, "dev_loss": self._dev_loss(), **by_pair}
+        by_direction = {
+            sets.name: self._scores(lines, sets) for lines, sets in zip(translations, self.sets, strict=True)
+        }
+        means = {name: sum(own[name] for own in by_direction.values()) / len(by_direction) for name in self._measured()}
+        chosen = self.recipe.training.metric
+        return Validation(
+            {**means, "dev_loss": self._dev_loss()},
+            f"dev_{chosen}",
+            METRICS[chosen].more_is_better,
+            by_direction if len(by_direction) > 1 else {},
+            details={"entropy": self._entropies()},
+        )
+
+    def _measured(self) -> dict[str, Metric]:
+        """The chosen metric and those that every run has, by their names in metrics.jsonl."""
+        return {f"dev_{name}": METRICS[name] for name in (self.recipe.training.metric, *_ALWAYS)}
+
+    def _scores(self, translations: list[str], sets: Sets) -> dict[str, float]:
+        references, tokenized = [pair.target for pair in sets.dev], self.recipe.data.scheme == "words"
+        return {name: metric.score(translations, references, tokenized) for name, metric in self._measured().items()}
 
     def _show_examples(self, translations: list[list[str]]) -> None:
         """A few sentences, from each pair in turn."""
         for example in range(_EXAMPLES):
-            row, pair = divmod(example, len(self.sets))
-            if row < len(self.sets[pair].dev):
-                source, reference = self.sets[pair].dev[row]
-                shown = f"  {source}\n  → {translations[pair][row]}\n  = {reference}"
-                self.console.print(shown)
+            row, direction = divmod(example, len(self.sets))
+            if row < len(self.sets[direction].dev):
+                source, reference = self.sets[direction].dev[row]
+                text = f"  {source}\n  → {translations[direction][row]}\n  = {reference}"
+                self.console.print(text)
+
+    @torch.no_grad()
+    def _entropies(self) -> dict[str, list[float]]:
+        """Of each attention layer by its name and each head of it: how diffuse it is, 0 one word, 1 all alike."""
+        with watch(self.model, every=1) as seen:
+            for pair in self.sets[0].dev[:_WATCHED]:  # one by one: padding looks somewhere, too
+                self.model(self._dev_batch([pair], 0))
+        names = seen.looks[0].layers
+        return {
+            name: torch.tensor([look.layers[name]["entropy"] for look in seen.looks]).nanmean(0).tolist()
+            for name in names
+        }
 
     @torch.no_grad()
     def _dev_loss(self) -> float:
-        """Per token, over all pairs. Pieces that the model cannot say are left out."""
-        subwords, total, tokens = self.translators[0].subwords, 0.0, 0
-        for pair, sets in enumerate(self.sets):
+        """The loss per token, over all directions."""
+        total, tokens = 0.0, 0
+        for direction, sets in enumerate(self.sets):
             for start in range(0, len(sets.dev), 64):
-                part = sets.dev[start : start + 64]
-                encoded = [subwords.encode([sentences[side] for sentences in part]) for side in (0, 1)]
-                batch = Batch.of(encoded[0], encoded[1], pair).to(self.model.languages.device)
-                known = (batch.target_out == PAD) | torch.isin(batch.target_out, self.model.said(pair))
-                batch = replace(batch, target_out=torch.where(known, batch.target_out, PAD))
+                batch = self._dev_batch(sets.dev[start : start + 64], direction)
                 total += float(self.model(batch)) * batch.target_tokens
                 tokens += batch.target_tokens
         return total / tokens
 
+    def _dev_batch(self, pairs: Sequence[Pair], direction: int) -> Batch:
+        """Sentences of a dev set as a batch. Pieces outside of the target vocabulary are not asked for."""
+        subwords = self.translators[0].subwords
+        encoded = [subwords.encode([pair[side] for pair in pairs]) for side in (0, 1)]
+        batch = Batch.of(encoded[0], encoded[1], direction).to(self.model.languages.device)
+        known = (batch.target_out == PAD) | torch.isin(batch.target_out, self.model.target_vocabulary(direction))
+        return replace(batch, target_out=torch.where(known, batch.target_out, PAD))
+
 
 def train(recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
     """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set."""
-    run = Run(folder)
+    run = TranslatorRun(folder)
     if resume:
-        recipe = settled(recipe, Run.open(folder).recipe)
+        recipe = settled(recipe, TranslatorRun.open(folder).recipe)
         refuse_changes(run.recipe, recipe, folder)
     else:
         processes.from_first(partial(_make_room, run))
         if recipe.minutes is not None:
             recipe = processes.from_first(partial(planned_recipe, recipe, folder, console))
-    limits = limits_of(recipe)
+    settings = settings_of(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
     model = run.make_model().to(processes.device())
     _introduce(model, prepared, console)
     task = TranslationTask(recipe, model, prepared, sets, console)
-    trainer = Trainer(task, _schedule(recipe), limits, folder, console)
+    trainer = Trainer(task, make_optimiser(model, recipe.training), _schedule(recipe), settings, folder, console)
     if resume and trainer.resume():
         console.print(f"going on after update {trainer.progress.step:,}")
     elif recipe.model.embedding_init == "counted":
@@ -156,86 +192,82 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
         _score_tests(run, sets, console)
 
 
-def _make_ready(run: Run, recipe: Recipe, resume: bool) -> tuple[list[Sets], Prepared]:
+def _make_ready(run: TranslatorRun, recipe: Recipe, resume: bool) -> tuple[list[Sets], Prepared]:
     """Read the corpus, and begin the run folder (the first process does)."""
     begins = not resume and processes.rank() == 0
-    sets = read_sets(recipe.data, run.folder / "data")
+    sets = read_sets(recipe.data, run.data_folder)
     prepared = prepare_sets(sets, recipe.data)
     if begins:
         _start(run, recipe, sets, prepared)
     elif run.parts.corpus != prepared.folder.name:
-        raise InputError(f"the text has changed since {run.folder} was begun; a run cannot go on with another text")
+        raise InputError(other_text(run.folder))
     return sets, prepared
 
 
-def _make_room(run: Run) -> None:
+def _make_room(run: TranslatorRun) -> None:
     """A new run takes nothing from an earlier attempt that failed before it was a run: it may have had other text."""
-    if (run.folder / "recipe.yaml").exists():
-        raise InputError(f"{run.folder} holds a run already; go on with --resume, or choose another name=NAME")
-    shutil.rmtree(run.folder / "data", ignore_errors=True)
+    refuse_to_overwrite(run)
+    shutil.rmtree(run.data_folder, ignore_errors=True)
 
 
-def _start(run: Run, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:
+def _start(run: TranslatorRun, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:
     """Fill a new run folder with all but checkpoints. The recipe comes last: with it the folder is a run."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    for name in ("corpus.json", "tokenizer.json"):
-        shutil.copyfile(prepared.folder / name, run.folder / name)
-    for one, pair in zip(sets, prepared.pairs, strict=True):
-        name = "dropped.tsv" if len(sets) == 1 else f"dropped-{one.name}.tsv"
-        shutil.copyfile(pair.folder / "dropped.tsv", run.folder / name)
+    shutil.copyfile(prepared.folder / CORPUS, run.corpus_file)
+    shutil.copyfile(prepared.folder / TOKENIZER, run.tokenizer_file)
+    for own, prepared_direction in zip(sets, prepared.directions, strict=True):
+        shutil.copyfile(prepared_direction.folder / DROPPED, run.dropped_file(own.name if len(sets) > 1 else ""))
     run.save_parts(parts_of(recipe, sets, prepared))
-    save_recipe(recipe, run.folder / "recipe.yaml")
+    run.save_recipe(recipe)
 
 
 def _introduce(model: TranslatorModel, prepared: Prepared, console: Screen) -> None:
-    kept, read = (sum(pair.report[key] for pair in prepared.pairs) for key in ("kept", "read"))
+    kept, read = (sum(direction.report[key] for direction in prepared.directions) for key in ("kept", "read"))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     console.print(f"{kept:,} of {read:,} pairs, {len(prepared.subwords):,} pieces, {parameters:,} parameters")
 
 
 def _schedule(recipe: Recipe) -> Schedule:
     training = recipe.training
-    peak = training.peak
-    if peak is None:
-        baseline = training.schedule == "constant"
-        peak = _BASELINE_RATE if baseline else peak_of_paper(recipe.model.dim, training.warmup)
-    warmup = 0 if training.schedule == "constant" else training.warmup
+    kind = SCHEDULES[training.schedule]
+    peak = training.peak or kind.usual_peak(recipe.model.dim, training.warmup)
+    warmup = training.warmup if kind.warms_up else 0
     total = training.max_updates or training.max_validations * training.validate_every
-    return Schedule(training.schedule, peak, warmup, total, decay=training.decay or 0)
+    return kind(peak, warmup, total, decay=training.decay or 0)
 
 
-def limits_of(recipe: Recipe) -> Limits:
-    """When a run of this recipe ends."""
+def settings_of(recipe: Recipe) -> TrainerSettings:
+    """What the trainer of this recipe is told."""
     training = recipe.training
-    return Limits(
-        training.validate_every,
-        training.max_validations,
-        training.max_updates,
-        training.min_rate,
-        training.stop_after,
-        training.accumulate,
-        training.clip,
-        validation_decay=training.schedule != "trapezoid",
+    return TrainerSettings(
+        validate_every=training.validate_every,
+        max_validations=training.max_validations,
+        max_updates=training.max_updates,
+        min_rate=training.min_rate,
+        stop_after=training.stop_after,
+        accumulate=training.accumulate,
+        clip=training.clip,
+        validation_decay=not SCHEDULES[training.schedule].ends_in_decay,
         precision=training.precision,
         average=training.average,
-        tensorboard=training.tensorboard,
+        loggers=chosen_loggers(training),
     )
 
 
-def _score_tests(run: Run, sets: Sequence[Sets], console: Screen) -> None:
+def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> None:
     """Translate each pair's test set: into test/, or into test/en-gl/ and so on if there are several."""
-    for one in sets:
-        folder = run.folder / "test" / (one.name if len(sets) > 1 else "")
-        sources, references = [pair.source for pair in one.test], [pair.target for pair in one.test]
-        translations = Translator.load(run.folder, one.name).translate(sources)
-        for name, lines in (("source", sources), ("references", references), ("hypotheses", translations)):
-            write_lines(folder / f"{name}.txt", lines)
-        found = scores(translations, references, run.recipe.data.scheme == "words", one.languages[1])
-        with replacing(folder / "scores.json") as file:
-            file.write(json.dumps(found, indent=1).encode())
-        shown = f"test {one.name}" if len(sets) > 1 else "test"
-        console.print(f"{shown}: BLEU {found['bleu']:.2f}, chrF {found['chrf']:.2f} ({found['lines']:,} lines)")
-        console.print(f"  {_meaning_of(found['bleu'])}")
+    for direction in sets:
+        test = run.test_set(direction.name if len(sets) > 1 else "")
+        sources, references = [pair.source for pair in direction.test], [pair.target for pair in direction.test]
+        translations = Translator.load(run.folder, direction.name).translate(sources)
+        for path, lines in ((test.source, sources), (test.references, references), (test.hypotheses, translations)):
+            write_lines(path, lines)
+        values = scores(translations, references, run.recipe.data.scheme == "words", direction.languages[1])
+        test.save_scores(values)
+        label = f"test {direction.name}" if len(sets) > 1 else "test"
+        told = ", ".join(f"{METRICS[name].label} {values[name]:.2f}" for name in _ALWAYS)
+        console.print(f"{label}: {told} ({values['lines']:,} lines)")
+        console.print(f"  {_meaning_of(values['bleu'])}")
     console.print(
         f"The model is {run.folder}. Next:\n"
         f"  qknorm translate {run.folder} FILE       translate a text file, line by line\n"

@@ -55,19 +55,19 @@ def test_output_and_gradients_equal_the_reference(
     attn_mask = padding(keys) if mask == "padded" else None
     out = qk_attention(*tensors, g, p=p, attn_mask=attn_mask, is_causal=mask == "causal", enable_gqa=kv_heads != HEADS)
     d_out = torch.randn_like(out)
-    found = torch.autograd.grad(out, [*tensors, g], d_out)
+    actual = torch.autograd.grad(out, [*tensors, g], d_out)
 
     wide = [tensor.detach().double().requires_grad_() for tensor in (*tensors, g)]
     full_mask = causal(9, keys) if mask == "causal" else attn_mask
     expected = reference.attention(wide[0], wide[1], wide[2], wide[3], p, full_mask)
-    expected_found = torch.autograd.grad(expected, wide, d_out.double())
+    expected_gradients = torch.autograd.grad(expected, wide, d_out.double())
 
     assert out.dtype == dtype
     close: dict[str, Any] = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
     assert torch.allclose(out.double(), expected, **close)
     if math.isinf(p) and dtype in (torch.bfloat16, torch.float16):
         return  # rounding makes ties, and among equals the largest entry is a matter of choice
-    for gradient, expected_gradient in zip(found, expected_found, strict=True):
+    for gradient, expected_gradient in zip(actual, expected_gradients, strict=True):
         size = expected_gradient.abs().max().clamp_min(1).item()
         assert torch.allclose(gradient.double() / size, expected_gradient / size, **close)
 
@@ -101,12 +101,12 @@ class TestScale:
 
     def test_the_gradient_of_one_scale_is_the_sum_over_heads(self) -> None:
         q, k, v = inputs(9, HEADS)
-        one = torch.tensor(3.0, requires_grad=True)
+        shared = torch.tensor(3.0, requires_grad=True)
         each = torch.full((HEADS,), 3.0, requires_grad=True)
-        (d_one,) = torch.autograd.grad(qk_attention(q, k, v, one).pow(2).sum(), one)
+        (d_shared,) = torch.autograd.grad(qk_attention(q, k, v, shared).pow(2).sum(), shared)
         (d_each,) = torch.autograd.grad(qk_attention(q, k, v, each).pow(2).sum(), each)
         assert d_each.shape == (HEADS,)
-        assert torch.allclose(d_one, d_each.sum(), rtol=1e-4)
+        assert torch.allclose(d_shared, d_each.sum(), rtol=1e-4)
 
     def test_a_scale_of_zero_attends_evenly_and_can_still_learn(self) -> None:
         q, k, v = inputs(9, HEADS)
@@ -124,7 +124,7 @@ class TestScale:
     @pytest.mark.parametrize("shape", [(3,), (1, HEADS), (HEADS, 1, 1)])
     def test_other_shapes_are_refused(self, shape: tuple[int, ...]) -> None:
         q, k, v = inputs(9, HEADS)
-        with pytest.raises(ValueError, match=r"scale must have shape \(\) or \(4,\)"):
+        with pytest.raises(ValueError, match=r"scale must have shape \(\), \(1,\) or \(4,\)"):
             qk_attention(q, k, v, torch.ones(shape))
 
 
@@ -406,9 +406,9 @@ class TestNan:
     def test_in_a_query(self, dtype: torch.dtype, dropout: float) -> None:
         q, k, v = constants(HEADS, dtype)
         q[0, 1, 4, 2] = math.nan
-        found = qk_attention(q, k, v, 5.0, dropout_p=dropout).isnan()
-        assert found[0, 1, 4].all()
-        assert int(found.sum()) == found.shape[-1]
+        result = qk_attention(q, k, v, 5.0, dropout_p=dropout).isnan()
+        assert result[0, 1, 4].all()
+        assert int(result.sum()) == result.shape[-1]
 
     @pytest.mark.parametrize("dropout", [0.0, 0.3])
     @pytest.mark.parametrize("dtype", DTYPES)
@@ -431,9 +431,9 @@ class TestNan:
         q[0, 1, 4] = math.nan
         visible = torch.rand(9, 9) < 0.8
         mask = torch.zeros(9, 9).masked_fill(~visible, -math.inf) if floats else visible
-        found = qk_attention(q, k, v, 5.0, attn_mask=mask, enable_gqa=True)
-        assert found[0, 1, 4].isnan().all()
-        assert int(found.isnan().sum()) == found.shape[-1]
+        result = qk_attention(q, k, v, 5.0, attn_mask=mask, enable_gqa=True)
+        assert result[0, 1, 4].isnan().all()
+        assert int(result.isnan().sum()) == result.shape[-1]
 
     def test_a_query_that_sees_nothing_stays_zero_beside_it(self) -> None:
         q, k, v = constants(HEADS)

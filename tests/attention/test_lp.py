@@ -73,14 +73,14 @@ def test_it_can_be_differentiated_twice(p: float) -> None:
 @pytest.mark.parametrize("p", [2.0, 3.0, 4.0], ids=p_name)
 def test_the_second_derivative_is_right_at_exact_zeros(p: float) -> None:
     x = torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64)
-    found = torch.autograd.functional.hessian(lambda x: (lp_normalize(x, p) * torch.arange(3.0)).sum(), x)
+    actual = torch.autograd.functional.hessian(lambda x: (lp_normalize(x, p) * torch.arange(3.0)).sum(), x)
     step = 1e-5 * torch.eye(3, dtype=torch.float64)
 
     def gradient(x: Tensor) -> Tensor:
         return value_and_gradient(lambda x: lp_normalize(x, p), x, torch.arange(3.0, dtype=torch.float64))[1]
 
     expected = torch.stack([(gradient(x + row) - gradient(x - row)) / 2e-5 for row in step])
-    assert torch.allclose(found, expected, atol=1e-4)
+    assert torch.allclose(actual, expected, atol=1e-4)
 
 
 def test_create_graph_changes_no_gradient_even_if_g_was_made_from_x() -> None:
@@ -103,18 +103,35 @@ def test_a_scale_multiplies_and_learns(
     g = (torch.tensor([2.0, 0.0, -3.0]) if per_head else torch.tensor(2.5)).requires_grad_()
     dy = torch.randn_like(x)
     y = operator.scaled_lp_normalize(x, g, 3.0, 1e-12)
-    found = torch.autograd.grad(y, (x, g), dy)
+    actual = torch.autograd.grad(y, (x, g), dy)
     wide_x, wide_g = (tensor.detach().double().requires_grad_() for tensor in (x, g))
     expected_y = wide_g.reshape(-1, 1, 1) * reference.normalize(wide_x, 3.0)
     expected = torch.autograd.grad(expected_y, (wide_x, wide_g), dy.double())
-    for one, other in zip((y, *found), (expected_y, *expected), strict=True):
-        assert torch.allclose(one.double(), other, rtol=TOLERANCE[dtype], atol=2 * max(TOLERANCE[dtype], 1e-6))
+    for ours, theirs in zip((y, *actual), (expected_y, *expected), strict=True):
+        assert torch.allclose(ours.double(), theirs, rtol=TOLERANCE[dtype], atol=2 * max(TOLERANCE[dtype], 1e-6))
 
 
-@pytest.mark.parametrize("shape", [(4,), (8, 1, 1), (1,)])
+@pytest.mark.parametrize("shape", [(4,), (8, 1, 1), (0,)])
 def test_a_scale_that_does_not_fit_is_refused_before_memory_is_read(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"scale must have shape \(\) or \(8,\)"):
-        LpNorm(2.0, torch.ones(shape))(torch.randn(2, 8, 5, 16))
+    with pytest.raises(ValueError, match=r"scale must have shape \(\), \(1,\) or \(8,\)"):
+        operator.scaled_lp_normalize(torch.randn(2, 8, 5, 16), torch.ones(shape), 2.0, 1e-12)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("shape", [(2, 8, 5, 16), (5, 16), (16,)])
+def test_a_scale_of_one_dimension_is_as_good_as_a_number(
+    route: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_route(monkeypatch, route)
+    x, dy = torch.randn(shape), torch.randn(shape)
+    outcomes = []
+    for scale_shape in ((), (1,)):
+        g = torch.full(scale_shape, 3.5, requires_grad=True)
+        y = operator.scaled_lp_normalize(x, g, 3.0, 1e-12)
+        outcomes.append((y, *torch.autograd.grad(y, g, dy)))
+        assert outcomes[-1][1].shape == scale_shape
+    for number, vector in zip(*outcomes, strict=True):
+        assert torch.equal(number, vector.view(number.shape))
 
 
 def test_a_scale_that_lies_elsewhere_or_is_no_number_is_refused() -> None:
@@ -123,7 +140,7 @@ def test_a_scale_that_lies_elsewhere_or_is_no_number_is_refused() -> None:
         operator.scaled_lp_normalize(x, torch.tensor(5.0, device="meta"), 2.0, 1e-12)
     with pytest.raises(TypeError, match="real floating-point"):
         operator.scaled_lp_normalize(x, torch.tensor(5.0 + 1j), 2.0, 1e-12)
-    with pytest.raises(ValueError, match=r"scale must have shape \(\), not \(2,\)"):
+    with pytest.raises(ValueError, match=r"scale must have shape \(\) or \(1,\), not \(2,\)"):
         operator.scaled_lp_normalize(torch.randn(2, 16), torch.ones(2), 2.0, 1e-12)
 
 
@@ -213,10 +230,23 @@ class TestExtremes:
 
     def test_a_vector_within_eps_becomes_zero_without_gradient(self, p: float) -> None:
         x = torch.stack([torch.zeros(8), torch.full((8,), 1e-14), torch.ones(8)])
-        y, dx = value_and_gradient(lambda x: lp_normalize(x, p), x, torch.randn(3, 8))
+        y, dx = value_and_gradient(lambda x: lp_normalize(x, p, eps=1e-12), x, torch.randn(3, 8))
         assert not y[:2].any()
         assert not dx[:2].any()
         assert y[2].all()
+
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    def test_entries_from_1e_minus_30_do_not_vanish(self, p: float, dtype: torch.dtype) -> None:
+        size = max(1e-30, torch.finfo(dtype).tiny)
+        x = torch.full((2, 4), size, dtype=dtype)
+        y, dx = value_and_gradient(lambda x: lp_normalize(x, p), x, torch.tensor([[1.0, -1.0, 0.5, 0.0]] * 2))
+        torch.testing.assert_close(y, torch.ones_like(y) / (1.0 if math.isinf(p) else 4 ** (1 / p)))
+        assert dx.isfinite().all() or dtype == torch.float16  # whose largest number is 65504
+
+    def test_a_vector_of_zeros_stays_one_without_gradient(self, p: float) -> None:
+        y, dx = value_and_gradient(lambda x: lp_normalize(x, p), torch.zeros(2, 8), torch.randn(2, 8))
+        assert not y.any()
+        assert not dx.any()
 
     def test_single_zeros_give_no_nan(self, p: float) -> None:
         x = torch.randn(8, 16)
@@ -270,11 +300,11 @@ def test_torchs_defaults_do_not_matter() -> None:
     torch.set_default_dtype(torch.float64)
     try:
         with torch.device("meta"):
-            found = lp_normalize(x)
-            torch.autograd.backward(found, torch.ones_like(expected, device="cpu"))
+            actual = lp_normalize(x)
+            torch.autograd.backward(actual, torch.ones_like(expected, device="cpu"))
     finally:
         torch.set_default_dtype(torch.float32)
-    assert torch.equal(found, expected)
+    assert torch.equal(actual, expected)
     assert x.grad is not None
     assert x.grad.dtype == torch.float32
 
@@ -318,11 +348,11 @@ def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
     expected = value_and_gradient(lambda x: lp_normalize(x, 2.5), x, dy)
     try:
         torch.set_num_threads(threads)
-        found = value_and_gradient(lambda x: lp_normalize(x, 2.5), x, dy)
+        actual = value_and_gradient(lambda x: lp_normalize(x, 2.5), x, dy)
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(found[0], expected[0])
-    assert torch.equal(found[1], expected[1])
+    assert torch.equal(actual[0], expected[0])
+    assert torch.equal(actual[1], expected[1])
 
 
 class TestTransforms:
@@ -340,10 +370,10 @@ class TestTransforms:
 
     def test_forward_mode(self) -> None:
         x, tangent = torch.randn(2, 4, 8, dtype=torch.float64).unbind(0)
-        found = torch.func.jvp(lambda x: lp_normalize(x, 3.0), (x,), (tangent,))[1]
+        actual = torch.func.jvp(lambda x: lp_normalize(x, 3.0), (x,), (tangent,))[1]
         step = 1e-6
         expected = (lp_normalize(x + step * tangent, 3.0) - lp_normalize(x - step * tangent, 3.0)) / (2 * step)
-        assert torch.allclose(found, expected, atol=1e-8)
+        assert torch.allclose(actual, expected, atol=1e-8)
 
     @pytest.mark.parametrize("p", P_VALUES, ids=p_name)
     def test_compile_traces_one_graph(self, p: float) -> None:
@@ -402,8 +432,8 @@ class TestTransforms:
     def test_inference_mode(self) -> None:
         x = torch.randn(4, 8)
         with torch.inference_mode():
-            found = lp_normalize(x)
-        assert torch.equal(found, lp_normalize(x.requires_grad_()))
+            result = lp_normalize(x)
+        assert torch.equal(result, lp_normalize(x.requires_grad_()))
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_a_gradient_of_zeros_without_memory_gives_zeros(self, dtype: torch.dtype) -> None:
@@ -415,11 +445,12 @@ class TestTransforms:
     def test_zeros_without_memory_become_zeros(self) -> None:
         assert torch.equal(lp_normalize(torch._efficientzerotensor((4, 8))), torch.zeros(4, 8))
 
+    @needs_kernel
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_memory_that_was_freed_before_the_backward_pass_is_missed(self, dtype: torch.dtype) -> None:
         x = torch.randn(4, 8, dtype=dtype, requires_grad=True)
         inner = x * 1
-        y = LpNorm(2.0)(inner)
+        y = LpNorm(8, elementwise_affine=False)(inner)
         inner.untyped_storage().resize_(0)
         with pytest.raises(ValueError, match=r"the memory of a tensor of shape \(4, 8\) was freed"):
             y.sum().backward()

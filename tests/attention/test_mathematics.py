@@ -22,9 +22,9 @@ def row(title: str) -> list[float]:
     return [float(cell) for cell in cells.split("|")]
 
 
-def rounded_alike(stated: float, found: float) -> bool:
+def rounded_alike(stated: float, result: float) -> bool:
     """The page rounds to three digits."""
-    return float(f"{found:.3g}") == pytest.approx(stated, rel=1e-9)
+    return float(f"{result:.3g}") == pytest.approx(stated, rel=1e-9)
 
 
 def test_the_largest_product_is_reached_and_not_passed() -> None:
@@ -37,8 +37,8 @@ def test_the_largest_product_is_reached_and_not_passed() -> None:
 def test_the_spread_is_what_gaussian_vectors_give() -> None:
     q, k = torch.randn(2, 50_000, 64).unbind(0)
     spread = [float((lp_normalize(q, p) * lp_normalize(k, p)).sum(-1).std()) for p in row("p")]
-    for stated, found in zip(row("spread of q̂·k̂, relative to p = 2"), spread, strict=True):
-        assert found / spread[2] == pytest.approx(stated, rel=0.05)
+    for stated, result in zip(row("spread of q̂·k̂, relative to p = 2"), spread, strict=True):
+        assert result / spread[2] == pytest.approx(stated, rel=0.05)
 
 
 def test_the_comparable_starts() -> None:

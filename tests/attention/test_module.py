@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qknorm import (
-    KeyValueCache,
     LpNorm,
     QKNormAttention,
     comparable_scale,
@@ -120,109 +119,6 @@ def test_normalised_values_change_the_output_and_have_unit_norm() -> None:
     assert not torch.allclose(attention(x), plain(x), atol=1e-2)
 
 
-class TestCache:
-    @all_kinds
-    @pytest.mark.parametrize("chunks", [[1] * LENGTH, [4, 1, 5], [LENGTH]], ids=str)
-    def test_decoding_in_steps_equals_decoding_at_once(self, kind: dict[str, Any], chunks: list[int]) -> None:
-        attention = QKNormAttention(DIM, HEADS, **kind).eval()
-        x = sequence()
-        cache = KeyValueCache()
-        with torch.no_grad():
-            expected = attention(x, is_causal=True)
-            steps = [attention(part, is_causal=True, cache=cache) for part in x.split(chunks, dim=1)]
-        assert torch.allclose(torch.cat(steps, 1), expected, atol=1e-5)
-        assert cache.length == LENGTH
-
-    @pytest.mark.parametrize("floats", [False, True])
-    def test_a_mask_beside_the_cache_hides_left_padding(self, floats: bool) -> None:
-        attention = QKNormAttention(DIM, HEADS).eval()
-        x = sequence()
-        visible = torch.arange(LENGTH) >= torch.tensor([0, 2, 5])[:, None]
-        mask: Tensor = visible[:, None, None, :]
-        if floats:
-            mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
-        cache = KeyValueCache()
-        with torch.no_grad():
-            expected = attention(x, is_causal=True, attn_mask=mask)
-            first = attention(x[:, :6], is_causal=True, attn_mask=mask[..., :6], cache=cache)
-            rest = attention(x[:, 6:], is_causal=True, attn_mask=mask, cache=cache)
-        assert torch.allclose(torch.cat([first, rest], 1), expected, atol=1e-5)
-
-    def test_beams_can_be_reordered(self) -> None:
-        attention = QKNormAttention(DIM, HEADS, p=3.0).eval()
-        x = sequence()
-        rows = torch.tensor([2, 2, 0, 1])
-        cache = KeyValueCache()
-        with torch.no_grad():
-            attention(x[:, :5], is_causal=True, cache=cache)
-            cache.reorder(rows)
-            found = attention(x[rows, 5:], is_causal=True, cache=cache)
-            expected = attention(x, is_causal=True)[rows, 5:]
-        assert torch.allclose(found, expected, atol=1e-5)
-
-    def test_an_empty_cache_can_be_reordered(self) -> None:
-        KeyValueCache().reorder(torch.tensor([0, 0]))
-
-    def test_keys_are_kept_normalised_and_without_g(self) -> None:
-        attention = QKNormAttention(DIM, HEADS, p=3.0, scale_init=50.0).eval()
-        cache = KeyValueCache()
-        with torch.no_grad():
-            attention(sequence(), cache=cache)
-            keys, _ = cache.append(attention.key_values(sequence(1)))
-        assert torch.allclose(keys.norm(p=3, dim=-1), torch.ones(1), atol=1e-5)
-
-    def test_a_precomputed_memory_serves_every_step(self) -> None:
-        attention = QKNormAttention(DIM, HEADS, num_kv_heads=2).eval()
-        x, memory = sequence(), sequence(17)
-        prepared = attention.key_values(memory)
-        steps = [attention(step, prepared) for step in x.split(1, dim=1)]
-        assert torch.allclose(torch.cat(steps, 1), attention(x, memory), atol=1e-5)
-
-    def test_long_queries_do_not_change_a_cached_answer(self) -> None:
-        """The normalisation is not skipped behind the cache: longer inputs give the same attention."""
-        attention = QKNormAttention(DIM, HEADS, bias=False).eval()
-        x = sequence()
-        outputs = []
-        with torch.no_grad():
-            for factor in (1.0, 100.0):
-                attention.q_proj.weight.mul_(factor)
-                attention.k_proj.weight.mul_(factor)
-                cache = KeyValueCache()
-                outputs.append(
-                    torch.cat([attention(step, is_causal=True, cache=cache) for step in x.split(1, dim=1)], 1)
-                )
-        assert torch.allclose(outputs[0], outputs[1], atol=1e-4)
-
-    def test_training_with_a_cache_is_refused(self) -> None:
-        with pytest.raises(RuntimeError, match="for inference"):
-            QKNormAttention(DIM, HEADS)(sequence(), cache=KeyValueCache())
-
-    @pytest.mark.parametrize("length", [5, 16])
-    @pytest.mark.parametrize(("first", "then"), [(4, 1), (1, 4)])
-    def test_another_batch_size_is_refused_and_not_broadcast(self, first: int, then: int, length: int) -> None:
-        attention = QKNormAttention(DIM, HEADS).eval()
-        cache = KeyValueCache()
-        with torch.no_grad():
-            attention(torch.randn(first, length, DIM), cache=cache)
-            with pytest.raises(ValueError, match=r"the cache holds .* reorder\(rows\) changes the batch"):
-                attention(torch.randn(then, 1, DIM), cache=cache)
-
-    def test_reordering_keeps_the_room(self) -> None:
-        attention = QKNormAttention(DIM, HEADS).eval()
-        cache = KeyValueCache()
-        with torch.no_grad():
-            attention(sequence(3), cache=cache)
-            cache.reorder(torch.tensor([0, 1, 2]))
-            assert cache._room is not None
-            before = cache._room.keys.data_ptr()
-            attention(sequence(1), cache=cache)
-        assert cache._room.keys.data_ptr() == before
-
-    def test_a_cache_is_not_for_cross_attention(self) -> None:
-        with pytest.raises(ValueError, match="cache is for self-attention"):
-            QKNormAttention(DIM, HEADS)(sequence(), sequence(), cache=KeyValueCache())
-
-
 class TestStart:
     def test_projections_start_as_in_the_paper(self) -> None:
         attention = QKNormAttention(512, 8, num_kv_heads=4)
@@ -269,9 +165,9 @@ def test_padding_has_no_influence() -> None:
     attention = QKNormAttention(DIM, HEADS)
     x, memory = sequence(), sequence(17)
     visible = torch.arange(17) < torch.tensor([17, 9, 3])[:, None]
-    found = attention(x, memory, attn_mask=visible[:, None, None, :])
+    result = attention(x, memory, attn_mask=visible[:, None, None, :])
     for i, length in enumerate([17, 9, 3]):
-        assert torch.allclose(found[i : i + 1], attention(x[i : i + 1], memory[i : i + 1, :length]), atol=1e-5)
+        assert torch.allclose(result[i : i + 1], attention(x[i : i + 1], memory[i : i + 1, :length]), atol=1e-5)
 
 
 @all_kinds

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qknorm import comparable_scale, henry_scale, lp_normalize, percentile_length
+from qknorm import LpNorm, comparable_scale, henry_scale, lp_normalize, percentile_length
 
 
 @pytest.mark.parametrize(("length", "g"), [(72, 12.32), (75, 12.44), (79, 12.59)])
@@ -22,17 +22,29 @@ def test_a_length_without_a_start_is_refused(length: float) -> None:
         henry_scale(length)
 
 
-@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, math.inf])
-def test_comparable_scales_make_gaussian_attention_equally_hot(p: float) -> None:
-    q, k = torch.randn(2, 200_000, 64).unbind(0)
-    logits = comparable_scale(p, 64, 8.0) * (lp_normalize(q, p) * lp_normalize(k, p)).sum(-1)
-    assert logits.std().item() == pytest.approx(1.0, rel=0.12 if p == math.inf else 0.05)
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 8.0, 20.0, 1000.0, math.inf])
+@pytest.mark.parametrize("head_dim", [8, 64, 256])
+def test_comparable_scales_make_gaussian_attention_equally_sharp(p: float, head_dim: int) -> None:
+    q, k = torch.randn(2, 3000, head_dim, dtype=torch.float64).unbind(0)
+    logits = comparable_scale(p, head_dim, math.sqrt(head_dim)) * lp_normalize(q, p) @ lp_normalize(k, p).T
+    assert logits.square().mean().sqrt().item() == pytest.approx(1.0, rel=0.02)
 
 
-def test_comparable_scales_fall_with_p_and_stay_near_the_limit() -> None:
-    starts = [comparable_scale(p, 64, 8.0) for p in (1.0, 2.0, 4.0, 8.0, 20.0, 300.0, 1e5, math.inf)]
+def test_with_one_dimension_every_norm_is_the_same() -> None:
+    for p in (1.0, 3.0, math.inf):
+        assert comparable_scale(p, 1, 5.0) == pytest.approx(5.0, rel=1e-4)
+
+
+def test_comparable_scales_fall_with_p_towards_their_limit() -> None:
+    starts = [comparable_scale(p, 64, 8.0) for p in (1.0, 2.0, 4.0, 8.0, 20.0, 300.0, math.inf)]
     assert starts == sorted(starts, reverse=True)
-    assert starts[-2] < 1.5 * starts[-1]
+    assert comparable_scale(1e5, 64, 8.0) == pytest.approx(starts[-1], rel=1e-4)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf])
+def test_the_start_of_lp_norm_keeps_the_variance(p: float) -> None:
+    norm = LpNorm(64, p=p, dtype=torch.float64)
+    assert norm(torch.randn(50_000, 64, dtype=torch.float64)).std().item() == pytest.approx(1.0, rel=0.01)
 
 
 def test_comparable_scale_at_2_is_the_given_one() -> None:

@@ -3,17 +3,17 @@
 import torch
 
 from qknorm.data.subwords import BOS, PAD
-from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
+from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
 
 SOURCES = [[7, 8, 9, 30, 31], [12], [11, 10, 9, 8, 7, 6, 5, 4]]
 
 
 def small_model(**choices: object) -> TranslatorModel:
     torch.manual_seed(0)
-    said = torch.ones(40, dtype=torch.bool)
-    said[[PAD, BOS, 20, 21, 22]] = False
+    target_pieces = torch.ones(40, dtype=torch.bool)
+    target_pieces[[PAD, BOS, 20, 21, 22]] = False
     config = TranslatorConfig(16, 32, 2, 3, 2, **choices)  # type: ignore[arg-type]
-    model = TranslatorModel(config, [LanguagePair(0, 1, said)]).eval()
+    model = TranslatorModel(config, [Direction(0, 1, target_pieces)]).eval()
     for parameter in model.parameters():  # biases and norms too, which start at 0 and 1
         parameter.data += 0.3 * torch.randn_like(parameter)
     return model

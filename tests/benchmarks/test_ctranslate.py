@@ -15,19 +15,19 @@ from benchmarks.translators.ctranslate import CTranslate2Decoder, piece_name, sa
 
 
 def test_every_piece_has_the_log_probability_that_we_give_it() -> None:
-    model = small_model(attention="dot", fix_norm=False)
-    found = [hypotheses[0] for hypotheses in beam_search(model, SOURCES, BeamSettings(extra_length=9))]
+    model = small_model(qk_norm="none", fix_norm=False)
+    result = [hypotheses[0] for hypotheses in beam_search(model, SOURCES, BeamSettings(extra_length=9))]
     sources = [[piece_name(number) for number in source] for source in SOURCES]
-    said = [[piece_name(number) for number in hypothesis.pieces] for hypothesis in found]
-    scored = CTranslate2Decoder(model, BeamSettings()).translator.score_batch(sources, said)
-    for ours, theirs in zip(found, scored, strict=True):
+    targets = [[piece_name(number) for number in hypothesis.pieces] for hypothesis in result]
+    scored = CTranslate2Decoder(model, BeamSettings()).translator.score_batch(sources, targets)
+    for ours, theirs in zip(result, scored, strict=True):
         torch.testing.assert_close(
             torch.tensor(theirs.log_probs), torch.tensor(ours.piece_scores), atol=1e-4, rtol=1e-4
         )
 
 
 def test_greedy_translations_are_equal() -> None:
-    model = small_model(attention="dot", fix_norm=True)
+    model = small_model(qk_norm="none", fix_norm=True)
     settings = BeamSettings(beam_size=1, extra_length=9)
     ours = [hypotheses[0].pieces for hypotheses in beam_search(model, SOURCES, settings)]
     theirs = CTranslate2Decoder(model, settings).translate(SOURCES)
@@ -37,4 +37,4 @@ def test_greedy_translations_are_equal() -> None:
 
 def test_a_model_that_it_cannot_carry_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="standard transformers"):
-        save_as_ctranslate2(small_model(attention="lp"), tmp_path)
+        save_as_ctranslate2(small_model(qk_norm="lp"), tmp_path)

@@ -15,10 +15,10 @@ from benchmarks.translators.hugging_face import PegasusDecoder, as_pegasus
 
 
 def test_every_piece_has_the_log_probability_that_we_give_it() -> None:
-    model = small_model(attention="dot", fix_norm=False)
-    found = [hypotheses[0] for hypotheses in beam_search(model, SOURCES, BeamSettings(extra_length=9))]
+    model = small_model(qk_norm="none", fix_norm=False)
+    result = [hypotheses[0] for hypotheses in beam_search(model, SOURCES, BeamSettings(extra_length=9))]
     theirs = as_pegasus(model)
-    for source, ours in zip(SOURCES, found, strict=True):
+    for source, ours in zip(SOURCES, result, strict=True):
         read = Batch.of([source], [[]]).source
         logits = theirs(input_ids=read, decoder_input_ids=torch.tensor([[BOS, *ours.pieces]])).logits[0]
         scores = logits.log_softmax(-1)[torch.arange(len(logits)), torch.tensor([*ours.pieces, EOS])]
@@ -26,7 +26,7 @@ def test_every_piece_has_the_log_probability_that_we_give_it() -> None:
 
 
 def test_greedy_translations_are_equal() -> None:
-    model = small_model(attention="dot", fix_norm=True)
+    model = small_model(qk_norm="none", fix_norm=True)
     settings = BeamSettings(beam_size=1, extra_length=9)
     ours = [hypotheses[0].pieces for hypotheses in beam_search(model, SOURCES, settings)]
     theirs = PegasusDecoder(model, settings).translate(SOURCES)
@@ -37,4 +37,4 @@ def test_greedy_translations_are_equal() -> None:
 
 def test_a_model_that_it_cannot_carry_is_refused() -> None:
     with pytest.raises(InputError, match="standard transformer"):
-        as_pegasus(small_model(attention="lp"))
+        as_pegasus(small_model(qk_norm="lp"))

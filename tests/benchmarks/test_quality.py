@@ -59,9 +59,9 @@ def test_validations_of_joeynmt_are_read_with_all_their_measures() -> None:
         "Steps: 400\tloss: 4.98131\tacc: 0.03509\tppl: 145.66496\tbleu: 0.01661\tLR: 0.00030000\t*\n"
         "Steps: 800\tloss: 4.80567\tacc: 0.02480\tppl: 122.20188\tbleu: 10.07670\tLR: 0.00030000\t\n"
     )
-    found = joeynmt.parse_validations(text)
-    assert list(found) == [400, 800]
-    assert found[800] == {"loss": 4.80567, "acc": 0.0248, "ppl": 122.20188, "bleu": 10.0767, "lr": 0.0003}
+    result = joeynmt.parse_validations(text)
+    assert list(result) == [400, 800]
+    assert result[800] == {"loss": 4.80567, "acc": 0.0248, "ppl": 122.20188, "bleu": 10.0767, "lr": 0.0003}
 
 
 def test_joeynmt_gets_our_size_and_merges(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_configuration_comes_back_from_its_file(tmp_path: Path) -> None:
 
 def test_the_best_checkpoint_is_that_of_the_minutes() -> None:
     curve = [Validation(10, 1, 3.0), Validation(20.5, 2, 5.0), Validation(30, 3, 4.0), Validation(60, 4, 6.0)]
-    assert [found and found.updates for found in (best_by(minutes, curve) for minutes in (5, 10, 20, 30, 60))] == [
+    assert [result and result.updates for result in (best_by(minutes, curve) for minutes in (5, 10, 20, 30, 60))] == [
         None,
         1,
         2,
@@ -207,9 +207,9 @@ def test_a_finished_system_is_not_run_again(tmp_path: Path) -> None:
         return outcome(1, m1=8.0)
 
     for _ in range(2):
-        found = kept_or_made(work, tmp_path / "joeynmt-1", Screen(quiet=True))
+        result = kept_or_made(work, tmp_path / "joeynmt-1", Screen(quiet=True))
     assert len(calls) == 1
-    assert found == outcome(1, m1=8.0)
+    assert result == outcome(1, m1=8.0)
 
 
 def test_what_was_begun_and_not_ended_is_begun_again(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ LEAST = 0.005  # smaller entries are dropped
 Table = NDArray[np.float64]
 
 
-def counted(*pairs: FixedPairs, pieces: int = PIECES) -> Table:
-    return np.asarray(count_translations(pairs, pieces, unseen).toarray(), dtype=np.float64)
+def counted(*directions: FixedPairs, pieces: int = PIECES) -> Table:
+    return np.asarray(count_translations(directions, pieces, unseen).toarray(), dtype=np.float64)
 
 
 def reference(text: Text) -> Table:
@@ -173,12 +173,12 @@ def test_almost_a_reverse_adds_almost_nothing() -> None:
 
 
 def test_distinct_keeps_the_first_of_each() -> None:
-    one, other = [([1], [2, 3])], [([1, 2], [3])]
-    pairs = [encoded(one), encoded(other), encoded(turned(one)), encoded(other)]
-    assert distinct(pairs) == pairs[:2]
+    first, second = [([1], [2, 3])], [([1, 2], [3])]
+    directions = [encoded(first), encoded(second), encoded(turned(first)), encoded(second)]
+    assert distinct(directions) == directions[:2]
 
 
-@pytest.mark.parametrize("pairs", [[], [encoded([([1, 2], [3])])]])
-def test_the_table_is_sparse_and_small_numbers(pairs: Sequence[FixedPairs]) -> None:
-    table = count_translations(pairs, PIECES, unseen)
+@pytest.mark.parametrize("directions", [[], [encoded([([1, 2], [3])])]])
+def test_the_table_is_sparse_and_small_numbers(directions: Sequence[FixedPairs]) -> None:
+    table = count_translations(directions, PIECES, unseen)
     assert (table.format, table.dtype, table.shape) == ("csr", np.float32, (PIECES, PIECES))

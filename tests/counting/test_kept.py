@@ -9,7 +9,7 @@ import pytest
 from qknorm.counting import alignments, kept
 from qknorm.counting.kept import counted, translations
 from qknorm.data.cleaning import Rules
-from qknorm.data.prepared import PairFiles, Prepared, prepare
+from qknorm.data.prepared import ParallelFiles, Prepared, prepare
 from qknorm.data.textfiles import write_lines
 from qknorm.screen import Screen
 
@@ -22,7 +22,7 @@ def prepared(tmp_path: Path) -> Prepared:
     lines = [(f"a {a} {b} {i}", f"un {colours[a]} {things[b]} {i}") for i in range(5) for a in colours for b in things]
     write_lines(tmp_path / "train.en", (source for source, _ in lines))
     write_lines(tmp_path / "train.gl", (target for _, target in lines))
-    return prepare([PairFiles(tmp_path / "train.en", tmp_path / "train.gl")], 100, "words", Rules(), tmp_path)
+    return prepare([ParallelFiles(tmp_path / "train.en", tmp_path / "train.gl")], 100, "words", Rules(), tmp_path)
 
 
 def file_of(prepared: Prepared) -> Path:

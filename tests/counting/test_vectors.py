@@ -15,8 +15,8 @@ from tests.counting.texts import PIECES, Text, dictionary_text, encoded, texts, 
 Table = NDArray[np.float64]
 
 
-def started(*pairs: FixedPairs, pieces: int = PIECES, dim: int = 4, seed: int = 0) -> NDArray[np.float32]:
-    return starting_vectors(pairs, count_translations(pairs, pieces, unseen), pieces, dim, seed)
+def started(*directions: FixedPairs, pieces: int = PIECES, dim: int = 4, seed: int = 0) -> NDArray[np.float32]:
+    return starting_vectors(directions, count_translations(directions, pieces, unseen), pieces, dim, seed)
 
 
 def reference(text: Text, translations: Table) -> Table:
@@ -30,10 +30,10 @@ def reference(text: Text, translations: Table) -> Table:
 def _neighbours(text: Text) -> Table:
     counts = np.zeros((PIECES, PIECES))
     for sentence in (side for pair in text for side in pair):
-        for i, one in enumerate(sentence):
+        for i, piece in enumerate(sentence):
             for j, other in enumerate(sentence):
                 if 0 < abs(i - j) <= 4:
-                    counts[one, other] += 1 / abs(i - j)
+                    counts[piece, other] += 1 / abs(i - j)
     return counts
 
 
@@ -63,12 +63,12 @@ def cosines(products: Table) -> Table:
 @settings(max_examples=50)
 @given(texts)
 def test_cosines_are_those_of_the_formulas(text: Text) -> None:
-    pair = encoded(text)
-    translations = count_translations([pair], PIECES, unseen)
+    direction = encoded(text)
+    translations = count_translations([direction], PIECES, unseen)
     rows = reference(text, translations.toarray().astype(np.float64))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectors, "_NOISE", 0)
-        made = starting_vectors([pair], translations, PIECES, PIECES, 0)
+        made = starting_vectors([direction], translations, PIECES, PIECES, 0)
     known = np.linalg.norm(rows, axis=1) > 1e-3
     expected = cosines(inner_products(rows))
     np.testing.assert_allclose((made @ made.T)[known][:, known], expected[known][:, known], atol=2e-3)
@@ -86,9 +86,9 @@ def test_every_vector_has_length_one_whatever_the_text(text: Text) -> None:
 
 def test_the_seed_decides() -> None:
     text, _ = dictionary_text(20, 100)
-    one, again, other = (started(text, pieces=40, seed=seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, again)
-    assert not np.allclose(one, other)
+    first, again, other = (started(text, pieces=40, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
 
 
 def test_translations_are_nearest_neighbours() -> None:

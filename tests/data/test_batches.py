@@ -37,7 +37,7 @@ def rows_of(batch: Batch) -> list[int]:
 
 
 def take(sampler: BatchSampler, count: int) -> list[tuple[int, list[int]]]:
-    return [(batch.pair, rows_of(batch)) for batch in itertools.islice(iter(sampler), count)]
+    return [(batch.direction, rows_of(batch)) for batch in itertools.islice(iter(sampler), count)]
 
 
 class TestBatch:
@@ -176,7 +176,7 @@ class TestSampler:
     def test_small_pairs_are_seen_more_often_than_their_size(self) -> None:
         large, small = pairs(3000), pairs(100, 1)
         sampler = BatchSampler([large, small], 512, seed=1)
-        share = np.mean([pair for pair, _ in take(sampler, 3000)])
+        share = np.mean([direction for direction, _ in take(sampler, 3000)])
         counts = [len(plan(data.source.lengths + 1, data.target.lengths + 1, 512, 1, 0)) for data in (large, small)]
         weights = np.array(counts) ** 0.7
         assert share == pytest.approx(weights[1] / weights.sum(), abs=0.02)
@@ -214,6 +214,6 @@ class TestDropoutPairs:
             next(stream)
         restored = BatchSampler([self.data()], 128, seed=1)
         restored.load_state_dict(sampler.state_dict())
-        for one, other in zip(itertools.islice(stream, 5), itertools.islice(iter(restored), 5), strict=True):
-            assert torch.equal(one.source, other.source)
-            assert torch.equal(one.target_out, other.target_out)
+        for batch, again in zip(itertools.islice(stream, 5), itertools.islice(iter(restored), 5), strict=True):
+            assert torch.equal(batch.source, again.source)
+            assert torch.equal(batch.target_out, again.target_out)

@@ -45,12 +45,12 @@ def test_targets_follow_the_inputs(text: Text) -> None:
 
 def test_windows_stay_within_their_blocks(text: Text) -> None:
     sampler = WindowSampler(text, [Block(0, 20), Block(100, 130)], 9, 64, 0)
-    places = set()
+    windows = set()
     for _, targets in islice(sampler, 30):
         assert targets.shape == (64, 9)
-        places |= {tuple(row) for row in targets.tolist()}
+        windows |= {tuple(row) for row in targets.tolist()}
     allowed = {tuple(text.numbers[i + 1 : i + 10].tolist()) for i in [*range(11), *range(100, 121)]}
-    assert places == allowed
+    assert windows == allowed
 
 
 def test_the_sampler_goes_on_where_it_was(text: Text) -> None:

@@ -271,9 +271,9 @@ def test_about_says_what_it_is_and_names_every_file(site: Site) -> None:
     written = about(corpus)
     assert (written["name"], written["languages"]) == ("iwslt15-en-vi", ["en", "vi"])
     assert "Luong and Manning (2015)" in written["citation"]
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in corpus.path.iterdir()}
-    del found["about.json"]
-    assert {name: entry["sha256"] for name, entry in written["files"].items()} == found
+    result = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in corpus.path.iterdir()}
+    del result["about.json"]
+    assert {name: entry["sha256"] for name, entry in written["files"].items()} == result
 
 
 def test_a_full_disk_leaves_no_corpus(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,8 +335,8 @@ WORDS = st.text("abc", max_size=2)
 def test_no_english_sentence_is_in_two_splits(rows: list[Row], held_out: int, data: st.DataObject) -> None:
     splits = split_by_sentence(rows, held_out)
     english = {split: [row[0] for row in part] for split, part in splits.items()}
-    for one, other in combinations(corpora.SPLITS, 2):
-        assert not set(english[one]) & set(english[other])
+    for first, second in combinations(corpora.SPLITS, 2):
+        assert not set(english[first]) & set(english[second])
     assert set().union(*english.values()) == {row[0] for row in rows}
     assert len(english["dev"]) == len(set(english["dev"])) == min(held_out, len({row[0] for row in rows}))
     train = [row[:2] for row in splits["train"]]

@@ -49,13 +49,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: Site
 
     def do_GET(self) -> None:
-        site, wanted = self.server, self.headers["Range"]
-        site.asked.append((self.path, wanted))
+        site, range_asked = self.server, self.headers["Range"]
+        site.asked.append((self.path, range_asked))
         if self.path not in site.files:
             return self.send_error(404)
         body, start = site.files[self.path], 0
-        if wanted and site.knows_ranges:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) + site.shift
+        if range_asked and site.knows_ranges:
+            start = int(range_asked.removeprefix("bytes=").removesuffix("-")) + site.shift
             if start >= len(body):
                 return self.send_error(416)
         self.send_response(206 if start else 200)
@@ -161,7 +161,7 @@ def test_a_server_without_ranges_sends_everything_again(site: Site, tmp_path: Pa
 def test_a_part_that_is_no_beginning_of_the_file_is_dropped(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file.bin.part").write_bytes(b"x" * (len(BODY) + 1))  # answered with 416
     assert download(f"{site.address}/file.bin", tmp_path / "file.bin").read_bytes() == BODY
-    assert [wanted for _, wanted in site.asked] == [f"bytes={len(BODY) + 1}-", None]
+    assert [range_asked for _, range_asked in site.asked] == [f"bytes={len(BODY) + 1}-", None]
 
 
 def test_another_range_than_the_one_asked_for_is_not_appended(site: Site, tmp_path: Path) -> None:
@@ -339,9 +339,9 @@ def test_only_the_named_members_are_unpacked(make: Maker, name: str, tmp_path: P
 )
 def test_an_archive_with_a_name_that_leads_out_is_refused(make: Maker, name: str, escape: str, tmp_path: Path) -> None:
     archive = make(tmp_path / name, (escape, b"evil"), ("good.txt", b"good"))
-    for wanted in ("good.txt", escape, "evil.txt"):
+    for member in ("good.txt", escape, "evil.txt"):
         with pytest.raises(InputError, match="would be written outside the folder") as caught:
-            extract(archive, [wanted], tmp_path / "out")
+            extract(archive, [member], tmp_path / "out")
         assert repr(escape) in str(caught.value)
     assert names(tmp_path) == [name]
 

@@ -10,7 +10,7 @@ import pytest
 
 from qknorm.data.phrasebook import grammar as book
 from qknorm.data.phrasebook import lexicon
-from qknorm.data.phrasebook.grammar import Action, Clause, Pair, Phrase, question, sentence, statement
+from qknorm.data.phrasebook.grammar import Action, Bilingual, Clause, Phrase, question, sentence, statement
 from qknorm.data.phrasebook.lexicon import THAT, THE, THIS, A, Determiner
 
 NOUN = {noun.english[0]: noun for nouns in lexicon.NOUNS.values() for noun in nouns}
@@ -18,7 +18,7 @@ VERB = {verb.base: verb for verb in (*lexicon.ACTIVITIES, *lexicon.TRANSITIVES, 
 ME, YOU, HE, WE, YOU_ALL, THEY, SHE = book.PRONOUNS
 MY, YOUR, HIS, HER, OUR, THEIR = lexicon.POSSESSIVES
 TWO, THREE = lexicon.NUMERALS[:2]
-ANA = Phrase(Pair("Ana", "Ana"), feminine=True)
+ANA = Phrase(Bilingual("Ana", "Ana"), feminine=True)
 
 
 def adjective(english: str, kind: str) -> lexicon.Adjective:
@@ -31,19 +31,19 @@ def phrase(determiner: Determiner, noun: str, quality: str = "", plural: bool = 
 
 
 def do(verb: str, thing: Phrase | None = None) -> Action:
-    return book.add_object(VERB[verb], thing.text if thing else Pair("", ""))
+    return book.add_object(VERB[verb], thing.text if thing else Bilingual("", ""))
 
 
 def be(subject: Phrase, quality: str, kind: str = "person") -> Action:
     return book.be(subject, adjective(quality, kind))
 
 
-def go(english: str, galician: str, place: Pair) -> Action:
+def go(english: str, galician: str, place: Bilingual) -> Action:
     return Action(VERB["go"], book.after(english, galician, place))
 
 
 @pytest.fixture(scope="module")
-def corpus() -> list[Pair]:
+def corpus() -> list[Bilingual]:
     return book.pairs(50_000)
 
 
@@ -94,21 +94,21 @@ SENTENCES = [
     # Questions.
     (question(Clause(YOU, do("want", phrase(THREE, "fig", plural=True)))), "do you want three figs",
      "queres tres figos"),
-    (question(Clause(phrase(YOUR, "sister"), Action(lexicon.LIVE)), Pair("where", "onde")),
+    (question(Clause(phrase(YOUR, "sister"), Action(lexicon.LIVE)), Bilingual("where", "onde")),
      "where does your sister live", "onde vive a túa irmá"),
-    (question(Clause(phrase(THE, "house", "red"), Action(lexicon.ESTAR)), Pair("where", "onde")),
+    (question(Clause(phrase(THE, "house", "red"), Action(lexicon.ESTAR)), Bilingual("where", "onde")),
      "where is the red house", "onde está a casa vermella"),
-    (question(Clause(YOU, do("work"), negative=True), Pair("why", "por que")), "why do you not work",
+    (question(Clause(YOU, do("work"), negative=True), Bilingual("why", "por que")), "why do you not work",
      "por que non traballas"),
     # Ser and estar, and the agreement of what follows.
     (statement(Clause(ANA, be(ANA, "tired"))), "Ana is tired", "Ana está cansa"),
     (statement(Clause(THEY, be(THEY, "alone"), book.PAST)), "they were alone", "eles estaban sós"),
     (statement(Clause(phrase(THE, "door", plural=True), be(phrase(THE, "door", plural=True), "white", "opening"))),
      "the doors are white", "as portas son brancas"),
-    (statement(Clause(ME, Action(lexicon.TER, Pair("hungry", "fame")))), "I am hungry", "teño fame"),
+    (statement(Clause(ME, Action(lexicon.TER, Bilingual("hungry", "fame")))), "I am hungry", "teño fame"),
     # Prepositions and their contractions.
     (statement(Clause(ME, go("to", "a", phrase(THE, "market").text))), "I go to the market", "vou ao mercado"),
-    (statement(Clause(HE, go("to", "a", Pair("A Coruña", "A Coruña")), book.PAST)), "he went to A Coruña",
+    (statement(Clause(HE, go("to", "a", Bilingual("A Coruña", "A Coruña")), book.PAST)), "he went to A Coruña",
      "el foi á Coruña"),
     (statement(Clause(WE, do("wait for", phrase(THE, "train")))), "we wait for the train", "agardamos polo tren"),
     (statement(Clause(ME, do("talk about", phrase(THE, "film")), book.PAST)), "I talked about the film",
@@ -125,7 +125,7 @@ def test_noun_phrases_agree_and_put_the_adjective_last(built: Phrase, english: s
 
 
 @pytest.mark.parametrize(("built", "english", "galician"), SENTENCES, ids=[row[1] for row in SENTENCES])
-def test_clauses_are_translated(built: Pair, english: str, galician: str) -> None:
+def test_clauses_are_translated(built: Bilingual, english: str, galician: str) -> None:
     assert built == (english, galician)
 
 
@@ -195,7 +195,7 @@ def test_a_prohibition_is_in_the_subjunctive(infinitive: str, expected: str) -> 
 
 
 def test_a_sentence_has_a_capital_and_one_final_mark() -> None:
-    assert sentence(Pair("are you ill", "á tarde"), "?") == ("Are you ill?", "Á tarde?")
+    assert sentence(Bilingual("are you ill", "á tarde"), "?") == ("Are you ill?", "Á tarde?")
 
 
 def test_every_class_that_a_verb_or_place_names_exists() -> None:
@@ -209,7 +209,7 @@ def test_the_lexicon_has_at_least_250_entries() -> None:
     assert book.lexicon_size() >= 250
 
 
-def test_50_000_pairs_are_distinct_in_english(corpus: list[Pair]) -> None:
+def test_50_000_pairs_are_distinct_in_english(corpus: list[Bilingual]) -> None:
     assert len({pair.english for pair in corpus}) == 50_000
 
 
@@ -231,7 +231,7 @@ def test_every_construction_gives_many_sentences() -> None:
         assert len({construction(dice) for _ in range(200)}) > 20, construction.__name__
 
 
-def test_sentences_have_a_capital_a_final_mark_and_single_spaces(corpus: list[Pair]) -> None:
+def test_sentences_have_a_capital_a_final_mark_and_single_spaces(corpus: list[Bilingual]) -> None:
     shape = re.compile(r"[A-ZÁÉÍÓÚ][^.?!]*[.?!]")
     for text in (text for pair in corpus for text in pair):
         assert shape.fullmatch(text), text
@@ -239,11 +239,11 @@ def test_sentences_have_a_capital_a_final_mark_and_single_spaces(corpus: list[Pa
         assert not re.search(r" [,.?!]|-( |$)|_|None", text), text
 
 
-def test_both_sides_end_in_the_same_mark(corpus: list[Pair]) -> None:
+def test_both_sides_end_in_the_same_mark(corpus: list[Bilingual]) -> None:
     assert all(english[-1] == galician[-1] for english, galician in corpus)
 
 
-def test_no_preposition_is_left_uncontracted(corpus: list[Pair]) -> None:
+def test_no_preposition_is_left_uncontracted(corpus: list[Bilingual]) -> None:
     the, a, this = "o|a|os|as", "un|unha|uns|unhas", "est[ea]s?|es[ea]s?|outr[oa]s?|els?|elas?|eles"
     uncontracted = rf"\b((de|en) ({the}|{a}|{this})|con ({the}|{a})|(por|a) ({the}))\b"
     forbidden = re.compile(uncontracted, re.IGNORECASE)
@@ -251,7 +251,7 @@ def test_no_preposition_is_left_uncontracted(corpus: list[Pair]) -> None:
         assert not forbidden.search(pair.galician), pair
 
 
-def test_lengths_run_from_one_word_to_about_twenty(corpus: list[Pair]) -> None:
+def test_lengths_run_from_one_word_to_about_twenty(corpus: list[Bilingual]) -> None:
     lengths = [len(pair.english.split()) for pair in corpus]
     assert min(lengths) == 1
     assert 15 <= max(lengths) <= 25
@@ -259,7 +259,7 @@ def test_lengths_run_from_one_word_to_about_twenty(corpus: list[Pair]) -> None:
 
 def test_no_construction_dominates() -> None:
     constructions = book.CONSTRUCTIONS
-    assert max(constructions.count(one) for one in constructions) < len(constructions) / 5
+    assert max(constructions.count(construction) for construction in constructions) < len(constructions) / 5
 
 
 def digest_in_a_fresh_process(hash_seed: str) -> str:

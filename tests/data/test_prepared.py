@@ -11,7 +11,7 @@ import pytest
 
 from qknorm.data.batches import BatchSampler, DropoutPairs
 from qknorm.data.cleaning import Rules
-from qknorm.data.prepared import PairFiles, Prepared, prepare
+from qknorm.data.prepared import ParallelFiles, Prepared, prepare
 from qknorm.data.subwords import BOS, EOS, PAD, UNK, Subwords
 from qknorm.data.textfiles import write_lines
 from qknorm.errors import InputError
@@ -20,24 +20,26 @@ SOURCE = [f"the {colour} house number {i}" for i in range(40) for colour in ("re
 TARGET = [f"a casa {cor} número {i}" for i in range(40) for cor in ("vermella", "azul")]
 
 
-def files(folder: Path, name: str = "train", source: list[str] = SOURCE, target: list[str] = TARGET) -> PairFiles:
+def files(folder: Path, name: str = "train", source: list[str] = SOURCE, target: list[str] = TARGET) -> ParallelFiles:
     folder.mkdir(exist_ok=True)
     write_lines(folder / f"{name}.en", source)
     write_lines(folder / f"{name}.gl", target)
-    return PairFiles(folder / f"{name}.en", folder / f"{name}.gl")
+    return ParallelFiles(folder / f"{name}.en", folder / f"{name}.gl")
 
 
-def ready(*pairs: PairFiles, cache: Path, merges: int = 50) -> Prepared:
-    return prepare(pairs, merges, "raw", Rules(), cache)
+def ready(*directions: ParallelFiles, cache: Path, merges: int = 50) -> Prepared:
+    return prepare(directions, merges, "raw", Rules(), cache)
 
 
 def test_text_becomes_pieces_and_back(tmp_path: Path) -> None:
     prepared = ready(files(tmp_path), cache=tmp_path)
-    (pair,) = prepared.pairs
-    assert pair.sources == SOURCE
-    decoded = [prepared.subwords.decode(pair.encoded.target[row].tolist()) for row in range(len(pair.encoded))]
+    (direction,) = prepared.directions
+    assert direction.sources == SOURCE
+    decoded = [
+        prepared.subwords.decode(direction.encoded.target[row].tolist()) for row in range(len(direction.encoded))
+    ]
     assert decoded == TARGET
-    assert next(iter(BatchSampler([pair.encoded], 256, seed=0))).target_tokens > 0
+    assert next(iter(BatchSampler([direction.encoded], 256, seed=0))).target_tokens > 0
 
 
 def test_the_second_time_nothing_is_learned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,14 +63,14 @@ def test_other_content_or_settings_have_another_key(tmp_path: Path) -> None:
 def test_what_was_dropped_is_told(tmp_path: Path) -> None:
     train = files(tmp_path, source=[*SOURCE, "", SOURCE[0]], target=[*TARGET, "algo", TARGET[0]])
     dev = files(tmp_path, "dev", SOURCE[4:6], TARGET[4:6])
-    train = PairFiles(train.source, train.target, ((dev.source, dev.target),))
+    train = ParallelFiles(train.source, train.target, ((dev.source, dev.target),))
     prepared = ready(train, cache=tmp_path)
-    assert prepared.pairs[0].report == {
+    assert prepared.directions[0].report == {
         "read": 82,
         "kept": 78,
         "words": 78 * 10,  # five on each side
         "dropped": {"also in dev or test": 2, "source blank": 1, "duplicate": 1},
-        "longest_source": max(map(len, prepared.subwords.encode(prepared.pairs[0].sources))),
+        "longest_source": max(map(len, prepared.subwords.encode(prepared.directions[0].sources))),
     }
     assert len((prepared.folder / "dropped.tsv").read_text(encoding="utf-8").splitlines()) == 5
 
@@ -92,7 +94,7 @@ def test_with_dropout_every_piece_that_can_be_drawn_may_be_said(tmp_path: Path) 
 
 def test_the_length_for_g_is_a_percentile_over_both_sides(tmp_path: Path) -> None:
     prepared = ready(files(tmp_path), cache=tmp_path)
-    both = [*prepared.pairs[0].encoded.source.lengths, *prepared.pairs[0].encoded.target.lengths]
+    both = [*prepared.directions[0].encoded.source.lengths, *prepared.directions[0].encoded.target.lengths]
     assert prepared.length(100) == max(both)
     assert prepared.length(0) == min(both)
     assert prepared.length() == pytest.approx(np.percentile(both, 97.5))
@@ -101,8 +103,8 @@ def test_the_length_for_g_is_a_percentile_over_both_sides(tmp_path: Path) -> Non
 def test_several_pairs_share_one_vocabulary_in_which_the_small_one_counts(tmp_path: Path) -> None:
     small = files(tmp_path / "small", source=["жук жук"] * 2 + ["жук"], target=["insecto"] * 2 + ["o insecto"])
     prepared = ready(files(tmp_path / "large"), small, cache=tmp_path, merges=200)
-    assert len(prepared.pairs) == 2
-    assert prepared.pairs[1].sources == ["жук жук", "жук"]
+    assert len(prepared.directions) == 2
+    assert prepared.directions[1].sources == ["жук жук", "жук"]
     assert len(prepared.subwords.encode(["жук"])[0]) == 1
 
 
@@ -153,8 +155,8 @@ def test_processes_that_prepare_the_same_corpus_do_not_disturb_each_other(tmp_pa
     files(tmp_path)
     code = (
         "import sys; from pathlib import Path; from qknorm.data.cleaning import Rules;"
-        "from qknorm.data.prepared import PairFiles, prepare; folder = Path(sys.argv[1]);"
-        "files = PairFiles(folder / 'train.en', folder / 'train.gl');"
+        "from qknorm.data.prepared import ParallelFiles, prepare; folder = Path(sys.argv[1]);"
+        "files = ParallelFiles(folder / 'train.en', folder / 'train.gl');"
         "print(len(prepare([files], 50, 'raw', Rules(), folder).subwords))"
     )
     started = [

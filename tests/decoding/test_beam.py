@@ -30,13 +30,20 @@ def translator() -> TranslatorModel:
 
 def log_probability(translator: TranslatorModel, source: list[int], pieces: list[int]) -> float:
     """Of a whole translation, EOS included, by the model alone."""
-    places = translator.get_buffer("places_0")
-    total, said = 0.0, [BOS, *pieces]
-    with torch.inference_mode():
-        state = translator.start(torch.tensor([[*source, EOS]]), 0)
-        for piece, wanted in zip(said, [*pieces, EOS], strict=True):
-            total += float(translator.step(torch.tensor([piece]), 0, state)[0].log_softmax(0)[places[wanted]])
-    return total
+    return log_probabilities(translator, source, [pieces])[0]
+
+
+@torch.inference_mode()
+def log_probabilities(translator: TranslatorModel, source: list[int], translations: list[list[int]]) -> list[float]:
+    """The same of several translations of one length."""
+    classes, rows = translator.get_buffer("class_of_piece_0"), torch.arange(len(translations))
+    total = torch.zeros(len(translations))
+    state = translator.start(torch.tensor([[*source, EOS]]), 0, beams=len(translations))
+    whole = torch.tensor([[BOS, *pieces, EOS] for pieces in translations]).T
+    for last, following in itertools.pairwise(whole):
+        total += translator.step(last, 0, state).log_softmax(1)[rows, classes[following]]
+    probabilities: list[float] = total.tolist()
+    return probabilities
 
 
 def penalty(length: int, exponent: float = 0.6) -> float:
@@ -56,35 +63,39 @@ def test_scores_are_those_of_the_model(translator: TranslatorModel, beam_size: i
 
 
 def test_greedy_takes_the_likeliest_piece_each_time(translator: TranslatorModel) -> None:
-    (found,) = beam_search(translator, SOURCES[:1], BeamSettings(beam_size=1, extra_length=6))
-    said = translator.said(0)
+    (result,) = beam_search(translator, SOURCES[:1], BeamSettings(beam_size=1, extra_length=6))
+    vocabulary = translator.target_vocabulary(0)
     pieces, last = [], BOS
     with torch.inference_mode():
         state = translator.start(torch.tensor([[*SOURCES[0], EOS]]), 0)
         for _ in range(9):
-            last = int(said[translator.step(torch.tensor([last]), 0, state).argmax()])
+            last = int(vocabulary[translator.step(torch.tensor([last]), 0, state).argmax()])
             if last == EOS:
                 break
             pieces.append(last)
-    assert found[0].pieces == pieces
+    assert result[0].pieces == pieces
 
 
 def test_a_wide_beam_finds_the_best_of_all(translator: TranslatorModel) -> None:
-    """All translations of up to two pieces, one by one, against a beam that can hold them."""
+    """All translations of up to two pieces against a beam that can hold them."""
     settings = BeamSettings(beam_size=27 * 28, extra_length=1)
-    (found,) = beam_search(translator, [SOURCES[1]], settings)
-    said = [piece for piece in translator.said(0).tolist() if piece != EOS]
-    everything = [list(pieces) for length in range(3) for pieces in itertools.product(said, repeat=length)]
-    scores = {
-        tuple(pieces): log_probability(translator, SOURCES[1], pieces) / penalty(len(pieces) + 1)
-        for pieces in everything[:200]
-    }
-    best = max(scores, key=scores.__getitem__)
-    assert found[0].score >= scores[best] - 1e-4
+    (result,) = beam_search(translator, [SOURCES[1]], settings)
+    vocabulary = [piece for piece in translator.target_vocabulary(0).tolist() if piece != EOS]
+    scores: list[tuple[float, list[int]]] = []
+    for length in range(3):
+        everything = [list(pieces) for pieces in itertools.product(vocabulary, repeat=length)]
+        probabilities = log_probabilities(translator, SOURCES[1], everything)
+        scores += [
+            (value / penalty(length + 1), pieces) for value, pieces in zip(probabilities, everything, strict=True)
+        ]
+    assert len(scores) == 1 + 26 + 26**2
+    best, pieces = max(scores)
+    assert result[0].pieces == pieces
+    assert result[0].score == pytest.approx(best, abs=1e-4)
 
 
-def same(one: list[Hypothesis], other: list[Hypothesis]) -> bool:
-    return [h.pieces for h in one] == [h.pieces for h in other]
+def same(first: list[Hypothesis], second: list[Hypothesis]) -> bool:
+    return [h.pieces for h in first] == [h.pieces for h in second]
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -93,9 +104,9 @@ def test_a_translation_does_not_depend_on_its_neighbours(translator: TranslatorM
     together = beam_search(translator, SOURCES, settings)
     alone = [beam_search(translator, [source], settings)[0] for source in SOURCES]
     shuffled = beam_search(translator, SOURCES[::-1], settings)[::-1]
-    for one, two, three in zip(together, alone, shuffled, strict=True):
-        assert same(one, two)
-        assert same(one, three)
+    for first, second, third in zip(together, alone, shuffled, strict=True):
+        assert same(first, second)
+        assert same(first, third)
 
 
 @hypothesis_settings(max_examples=12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines
-from qknorm.decoding.sampling import SamplingSettings
+from qknorm.decoding.decoders import DECODERS, make_decoder
 from qknorm.decoding.translator import word_links
 from qknorm.errors import InputError
 
@@ -27,18 +26,15 @@ def lines(trained_run: Path) -> list[str]:
     return [*read_lines(trained_run / "test" / "source.txt")][:66]
 
 
-@pytest.mark.parametrize("way", ["beam", "greedy", "sampling"])
-def test_a_translation_does_not_depend_on_its_batch(translator: Translator, lines: list[str], way: str) -> None:
-    if way == "sampling":
-        translator = translator.with_settings(translator.settings, SamplingSettings(seed=1))
-    elif way == "greedy":
-        translator = translator.with_settings(replace(translator.settings, beam_size=1))
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_translation_does_not_depend_on_its_batch(translator: Translator, lines: list[str], decoder: str) -> None:
+    translator = translator.with_decoder(make_decoder(decoder, translator.settings, n_best=1))
     together = list(translator.translations(lines, lines_at_once=64))
     for lines_at_once in (1, 7):
-        found = list(translator.translations(lines, lines_at_once=lines_at_once))
-        assert [one.text for one, *_ in found] == [one.text for one, *_ in together]
-        assert [one.score for one, *_ in found] == pytest.approx([one.score for one, *_ in together], abs=1e-4)
-    if way != "sampling":  # a sample depends on the number of its line
+        result = list(translator.translations(lines, lines_at_once=lines_at_once))
+        assert [best.text for best, *_ in result] == [best.text for best, *_ in together]
+        assert [best.score for best, *_ in result] == pytest.approx([best.score for best, *_ in together], abs=1e-4)
+    if decoder != "sampling":  # a sample depends on the number of its line
         order = random.Random(0).sample(range(len(lines)), len(lines))
         shuffled = translator.translate([lines[row] for row in order])
         assert shuffled == [together[row][0].text for row in order]
@@ -50,16 +46,16 @@ def test_one_string_is_refused(translator: Translator) -> None:
 
 
 def test_n_best_are_different_and_in_order(translator: Translator, lines: list[str]) -> None:
-    for found in translator.translations(lines[:8], n_best=3):
-        scores = [one.score for one in found]
+    for result in translator.translations(lines[:8], n_best=3):
+        scores = [best.score for best in result]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
-        assert len({tuple(one.parts[0].target.pieces) for one in found}) == 3
+        assert len({tuple(best.parts[0].target.pieces) for best in result}) == 3
 
 
 def test_the_first_of_the_n_best_is_the_translation(translator: Translator, lines: list[str]) -> None:
     n_best = translator.translations(lines[:8], n_best=4)
-    assert [one.text for one, *_ in n_best] == translator.translate(lines[:8])
+    assert [best.text for best, *_ in n_best] == translator.translate(lines[:8])
 
 
 def test_a_long_line_is_translated_sentence_by_sentence(translator: Translator, lines: list[str]) -> None:
@@ -71,9 +67,9 @@ def test_a_long_line_is_translated_sentence_by_sentence(translator: Translator, 
 def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(translator: Translator) -> None:
     endless = "the house is red and " * 60
     with pytest.warns(UserWarning, match=rf"line 3 has a sentence of more than {translator.longest} pieces"):
-        found = translator.translate(["I eat.", "", endless])
-    assert len(found) == 3
-    assert len(found[2]) > 200
+        result = translator.translate(["I eat.", "", endless])
+    assert len(result) == 3
+    assert len(result[2]) > 200
 
 
 def test_ordinary_lines_are_not_warned_about(translator: Translator, lines: list[str]) -> None:
@@ -83,15 +79,15 @@ def test_ordinary_lines_are_not_warned_about(translator: Translator, lines: list
 
 
 def test_an_explanation_fits_its_translation(translator: Translator, lines: list[str]) -> None:
-    found = translator.explain(lines[0])
+    result = translator.explain(lines[0])
     (best,) = next(translator.translations(lines[:1]))
-    assert found.target_pieces == translator.spelled(best.parts[0].target.pieces)
-    assert found.piece_scores == pytest.approx(best.parts[0].target.piece_scores, abs=1e-5)
-    source, target = len(found.source_pieces), len(found.target_pieces)
-    assert found.source_pieces[-1] == found.target_pieces[-1] == "</s>"
-    assert found.attention.encoder.shape == (1, 4, source, source)
-    assert found.attention.decoder.shape == (2, 4, target, target)
-    assert found.attention.cross.shape == (2, 4, target, source)
+    assert result.target_pieces == translator.spelled(best.parts[0].target.pieces)
+    assert result.piece_scores == pytest.approx(best.parts[0].target.piece_scores, abs=1e-5)
+    source, target = len(result.source_pieces), len(result.target_pieces)
+    assert result.source_pieces[-1] == result.target_pieces[-1] == "</s>"
+    assert result.attention.encoder.shape == (1, 4, source, source)
+    assert result.attention.decoder.shape == (2, 4, target, target)
+    assert result.attention.cross.shape == (2, 4, target, source)
 
 
 def test_a_given_translation_can_be_explained(translator: Translator, lines: list[str]) -> None:

@@ -71,23 +71,21 @@ def all_by_hand(translator: TranslatorModel) -> tuple[list[Tensor], list[Tensor]
 
 def test_all_weights_are_the_softmax_computed_by_hand() -> None:
     translator = model().double().eval()
-    found = attention_maps(translator, SOURCE, TARGET)
-    assert found.encoder.shape == (2, 4, 5, 5)
-    assert found.decoder.shape == (2, 4, 3, 3)
-    assert found.cross.shape == (2, 4, 3, 5)
+    actual = attention_maps(translator, SOURCE, TARGET)
+    assert actual.encoder.shape == (2, 4, 5, 5)
+    assert actual.decoder.shape == (2, 4, 3, 3)
+    assert actual.cross.shape == (2, 4, 3, 5)
     with torch.no_grad():
-        for maps, expected in zip(found, all_by_hand(translator), strict=True):
+        for maps, expected in zip(actual, all_by_hand(translator), strict=True):
             torch.testing.assert_close(maps, torch.stack(expected), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "choices", [{"attention": "dot"}, {"attention": "rms"}, {"placement": "post", "p": 3.0}], ids=str
-)
+@pytest.mark.parametrize("choices", [{"qk_norm": "none"}, {"qk_norm": "rms"}, {"placement": "post", "p": 3.0}], ids=str)
 def test_every_kind_of_attention_can_be_looked_at(choices: dict[str, object]) -> None:
-    found = attention_maps(model(**choices).eval(), SOURCE, TARGET)
-    for maps in found:
+    result = attention_maps(model(**choices).eval(), SOURCE, TARGET)
+    for maps in result:
         torch.testing.assert_close(maps.sum(-1), torch.ones(maps.shape[:-1]))
-    assert (found.decoder.triu(1) == 0).all()
+    assert (result.decoder.triu(1) == 0).all()
 
 
 def test_looking_leaves_no_trace() -> None:

@@ -63,12 +63,12 @@ def test_tokenised_text_is_joined_for_the_default_score() -> None:
 
 def test_a_perfect_translation_has_perfect_scores() -> None:
     lines = ["The red house is big .", "I &apos;m here now , my friend ."]
-    found = scores(lines, lines, tokenized=True)
-    assert found["bleu"] == pytest.approx(100)
-    assert found["chrf"] == pytest.approx(100)
-    assert found["ter"] == 0
-    assert found["lines"] == 2
-    assert "tok:13a" in found["signature"]
+    result = scores(lines, lines, tokenized=True)
+    assert result["bleu"] == pytest.approx(100)
+    assert result["chrf"] == pytest.approx(100)
+    assert result["ter"] == 0
+    assert result["lines"] == 2
+    assert "tok:13a" in result["signature"]
 
 
 def test_line_counts_must_agree() -> None:

@@ -11,7 +11,7 @@ from sacrebleu.significance import PairedTest
 
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import bleu
-from qknorm.evaluation.significance import Method, compare
+from qknorm.evaluation.significance import Method, compare, holm, standings
 from tests.evaluation.test_scores import corpus
 
 METHODS: list[Method] = ["bootstrap", "randomization"]
@@ -46,30 +46,30 @@ class TestTwoModels:
         assert other.bleu == pytest.approx(bleu(better, expected, tokenized=True))
 
     def test_the_same_model_twice_does_not_differ(self, method: Method) -> None:
-        one, expected = corpus(0, 0.2)
-        _, found = compare({"one": [one], "same": [one]}, expected, True, method, trials=100)
-        assert (found.p_value, found.difference) == (1.0, 0.0)
+        lines, expected = corpus(0, 0.2)
+        _, actual = compare({"one": [lines], "same": [lines]}, expected, True, method, trials=100)
+        assert (actual.p_value, actual.difference) == (1.0, 0.0)
 
     def test_the_same_call_gives_the_same_answer(self, method: Method) -> None:
-        one, expected = corpus(0, 0.2)
+        lines, expected = corpus(0, 0.2)
         two, _ = corpus(0, 0.25)
-        systems = {"one": [one], "two": [two]}
+        systems = {"one": [lines], "two": [two]}
         first, second = (compare(systems, expected, True, method, trials=500) for _ in range(2))
         assert first == second
 
     def test_sacrebleu_agrees(self, method: Method) -> None:
-        one, expected = corpus(0, 0.2)
+        lines, expected = corpus(0, 0.2)
         two = garbled(expected, 0.22, random.Random(3))
         logging.getLogger("sacrebleu").setLevel(logging.ERROR)
         test = PairedTest(
-            [("one", one), ("two", two)],
+            [("one", lines), ("two", two)],
             {"BLEU": BLEU(tokenize="none", force=True)},
             [expected],
             {"bootstrap": "bs", "randomization": "ar"}[method],
             2000,
         )
         theirs: list[Any] = test()[1]["BLEU"]
-        ours = compare({"one": [one], "two": [two]}, expected, True, method, samples=2000, trials=2000)
+        ours = compare({"one": [lines], "two": [two]}, expected, True, method, samples=2000, trials=2000)
         assert [row.bleu for row in ours] == pytest.approx([result.score for result in theirs])
         assert ours[1].p_value == pytest.approx(theirs[1].p_value, abs=0.04)
         if method == "bootstrap":
@@ -94,9 +94,9 @@ class TestSeveralSeeds:
         for _ in range(cases):
             expected = references(rng, 40)
             systems = {str(noise): trained(expected, noise, seeds, rng) for noise in noises}
-            _, found = compare(systems, expected, True, method, samples=100, trials=500)
-            assert found.p_value is not None
-            significant += found.p_value < 0.05
+            _, actual = compare(systems, expected, True, method, samples=100, trials=500)
+            assert actual.p_value is not None
+            significant += actual.p_value < 0.05
         return significant / cases
 
     def test_lucky_seeds_do_not_make_a_better_system(self, method: Method) -> None:
@@ -106,10 +106,10 @@ class TestSeveralSeeds:
         assert self.share_significant(method, (0.3, 0.1), cases=10, seeds=4) >= 0.8
 
     def test_the_same_runs_twice_do_not_differ(self, method: Method) -> None:
-        one, expected = corpus(0, 0.2)
-        for runs in ([one, one], [one, garbled(expected, 0.3, random.Random(0))]):
-            _, found = compare({"one": runs, "same": runs}, expected, True, method, samples=50, trials=50)
-            assert (found.p_value, found.difference) == (1.0, 0.0)
+        lines, expected = corpus(0, 0.2)
+        for runs in ([lines, lines], [lines, garbled(expected, 0.3, random.Random(0))]):
+            _, actual = compare({"one": runs, "same": runs}, expected, True, method, samples=50, trials=50)
+            assert (actual.p_value, actual.difference) == (1.0, 0.0)
 
 
 def test_one_run_each_mistakes_luck_for_merit() -> None:
@@ -146,3 +146,40 @@ def test_comparisons_that_cannot_be_made_are_refused(systems: dict[str, list[lis
         compare(systems, ["a"], tokenized=True)
     with pytest.raises(InputError, match="references are empty"):
         compare({"one": [[]], "two": [[]]}, [], tokenized=True)
+
+
+def test_holm_corrects_as_in_his_paper() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_among_several_systems_p_values_are_corrected() -> None:
+    lines, expected = corpus(0, 0.2)
+    two, three = corpus(0, 0.26)[0], corpus(0, 0.25)[0]
+    alone = [compare({"one": [lines], "other": [other]}, expected, True)[1].p_value or 0.0 for other in (two, three)]
+    together = compare({"one": [lines], "two": [two], "three": [three]}, expected, True)
+    assert [row.p_value for row in together[1:]] == holm(alone)
+
+
+def test_a_p_value_that_samples_cannot_make_smaller_is_a_bound() -> None:
+    worse, expected = corpus(0, 0.3)
+    better, _ = corpus(0, 0.05)
+    _, far, near = compare({"worse": [worse], "better": [better], "same": [worse]}, expected, True, samples=99)
+    assert far.p_is_bound
+    assert far.p_value == pytest.approx(2 / 100)
+    assert (near.p_is_bound, near.p_value) == (False, 1.0)
+
+
+class TestStandings:
+    def test_one_system_is_measured(self) -> None:
+        lines, expected = corpus(0, 0.2)
+        (row,) = standings({"one": [lines]}, expected, tokenized=True)
+        assert row.p_value is None
+        assert row.low < row.bleu < row.high
+
+    def test_where_one_has_one_seed_the_first_of_each_is_taken(self) -> None:
+        lines, expected = corpus(0, 0.2)
+        two, _ = corpus(0, 0.25)
+        mixed = standings({"one": [lines], "two": [two, lines]}, expected, tokenized=True)
+        assert mixed == compare({"one": [lines], "two": [two]}, expected, tokenized=True)

@@ -22,11 +22,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("folder")
 def test_runs_and_files_and_several_seeds() -> None:
-    found = read_systems(["a-1", "file.txt"], None, tokenized=False)
-    assert found.runs == {"a-1": [["a-1"]], "file.txt": [["Oi ."]]}
-    assert found.references == ["Ola ."]
-    found = read_systems(["a=a-1,a-2", "b=file.txt,file.txt"], None, tokenized=False)
-    assert found.runs == {"a": [["a-1"], ["a-2"]], "b": [["Oi ."], ["Oi ."]]}
+    result = read_systems(["a-1", "file.txt"], None, tokenized=False)
+    assert result.runs == {"a-1": [["a-1"]], "file.txt": [["Oi ."]]}
+    assert result.references == ["Ola ."]
+    result = read_systems(["a=a-1,a-2", "b=file.txt,file.txt"], None, tokenized=False)
+    assert result.runs == {"a": [["a-1"], ["a-2"]], "b": [["Oi ."], ["Oi ."]]}
 
 
 def test_a_path_may_look_like_a_list(folder: Path) -> None:

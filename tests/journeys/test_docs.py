@@ -21,6 +21,7 @@ from qknorm.cli import app
 from qknorm.data import corpora
 from qknorm.data.phrasebook import pairs
 from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.experiments.papers.table import load_table
 from qknorm.runs.recipe import make_recipe, read_recipe
 from qknorm.training import planner
 from tests.caches import new_cache
@@ -46,6 +47,8 @@ NOT_RUN = {
 }
 # Folders of runs that a page takes for granted: they stand for those of its reader, trained one way or another.
 SUPPOSED_RUNS = {"dot-1", "dot-2", "dot-3", "q-1", "q-2", "q-3"}
+# Packages of extras without which a page cannot be run.
+NEEDED = {"hugging-face": "transformers", "integrations": "onnxruntime"}
 # What a Python block takes for granted: the variables of its reader.
 SUPPOSED_NAMES: dict[str, Any] = {
     "x": torch.randn(2, 5, 512),
@@ -56,7 +59,6 @@ SUPPOSED_NAMES: dict[str, Any] = {
     "encoded": torch.randn(2, 7, 512),
     "new_tokens": torch.randn(2, 1, 512),
     "beam_indices": torch.tensor([1, 0]),
-    "rotate": lambda vectors: vectors,
     "lines": ["The house is red.", ""],
 }
 
@@ -70,8 +72,8 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return [Block(language, text) for language, text in found]
+    result = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [Block(language, text) for language, text in result]
 
 
 def prose(page: Path) -> str:
@@ -84,10 +86,12 @@ def in_backticks(page: Path) -> list[str]:
 
 def commands(block: Block) -> Iterator[str]:
     """The lines that call qknorm, in whichever way, without what stands before it."""
+    if block.language == "console":
+        return  # of docs/commands.md: how each is called, with placeholders
     start = re.compile(r"(?:\$ )?(?:[A-Z_]+=\S+ )*(?:torchrun .*?-m |\.venv/bin/)?(qknorm .*)")
     for line in block.text.replace("\\\n", " ").splitlines():
-        if found := start.fullmatch(line):
-            yield re.sub(r" \[(--[^]]*)]", r" \1", found[1])  # [--option] means that it may be left out
+        if result := start.fullmatch(line):
+            yield re.sub(r" \[(--[^]]*)]", r" \1", result[1])  # [--option] means that it may be left out
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +111,8 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (files / "memory.tmx").write_text(f'<tmx version="1.4"><header/><body>{units}</body></tmx>', encoding="utf-8")
     shutil.copytree(ROOT / "recipes", files / "recipes")
+    (files / "my-table.yaml").write_text("{title: Mine, rows: [{like: qknorm}, {name: p3, changes: {model: {p: 3}}}]}")
+    (files / "row.yaml").write_text("{name: p3, changes: {model: {p: 3}}}")
     for info in corpora.known():
         published = supplies / "published" / info.name
         if info.languages is None:
@@ -127,6 +133,8 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_a_page_shows_runs(
     page: Path, supplies: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if page.stem in NEEDED:
+        pytest.importorskip(NEEDED[page.stem], reason=f"{page.name} needs an extra of pyproject.toml")
     monkeypatch.setenv("QKNORM_CACHE", new_cache(supplies / "cache"))
     monkeypatch.setattr(planner, "MOST_PASSES", 0.5)  # a run that goes on does not go far
     shutil.copytree(supplies / "files", tmp_path, dirs_exist_ok=True)
@@ -136,11 +144,21 @@ def test_what_a_page_shows_runs(
         if block.language == "python":
             exec(compile(block.text, f"a block of {page.name}", "exec"), names)
         elif block.language == "yaml":
-            make_recipe(yaml.safe_load(block.text), [], f"a block of {page.name}")
+            _check(block.text, f"a block of {page.name}")
         for line in commands(block):
             if line not in done:
                 _run(line, command)
             done.add(line)
+
+
+def _check(text: str, where: str) -> None:
+    """YAML in a page is a recipe, or a table for `qknorm reproduce`."""
+    content = yaml.safe_load(text)
+    if "rows" not in content:
+        make_recipe(content, [], where)
+        return
+    Path("my-table.yaml").write_text(text, encoding="utf-8")
+    load_table("my-table.yaml")
 
 
 def _run(line: str, command: Command) -> None:
@@ -188,15 +206,15 @@ def test_commands_in_the_text_exist(page: Path) -> None:
         words = code.split()
         if words[0] != "qknorm" or len(words) == 1:
             continue
-        found: Any = typer.main.get_command(app)
+        result: Any = typer.main.get_command(app)
         for word in words[1:]:
-            if not hasattr(found, "commands"):
+            if not hasattr(result, "commands"):
                 break
             if word.startswith("-"):
                 continue
-            assert word in found.commands, f"{code}: there is no command {word}"
-            found = found.commands[word]
-        known = {option for parameter in found.params for option in parameter.opts} | {"--help", "--debug"}
+            assert word in result.commands, f"{code}: there is no command {word}"
+            result = result.commands[word]
+        known = {option for parameter in result.params for option in parameter.opts} | {"--help", "--debug"}
         options = {word for word in words if re.fullmatch("--?[a-z][a-z-]*", word)}
         assert options <= known, f"{code}: there is no option {', '.join(options - known)}"
 
@@ -206,8 +224,8 @@ def test_targets_of_make_exist(page: Path) -> None:
     code = [line for block in blocks(page) for line in block.text.splitlines()] + in_backticks(page)
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for line in code:
-        if found := re.match(r"(?:\$ )?make ([a-z-]+)", line):
-            assert found[1] in targets, line
+        if result := re.match(r"(?:\$ )?make ([a-z-]+)", line):
+            assert result[1] in targets, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

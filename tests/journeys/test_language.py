@@ -13,6 +13,7 @@ import pytest
 
 from qknorm import LanguageModel
 from qknorm.data.textfiles import read_lines
+from qknorm.experiments.slurm import run_task
 from tests.journeys.conftest import Command
 from tests.journeys.test_command import run
 from tests.journeys.test_processes import run_two
@@ -61,7 +62,7 @@ def test_train_interrupt_go_on_and_generate(folder: Path, command: Command) -> N
 
     done = command("translate", "runs/tiny", "text")
     assert done.code == 2
-    assert done.errors == "qknorm: runs/tiny is a language model; try: qknorm generate runs/tiny\n"
+    assert done.errors == "qknorm: runs/tiny holds a language model, not a translator; try: qknorm generate runs/tiny\n"
 
     arguments = ["generate", "runs/tiny", "--prompt", "the ", "--tokens", "40", "--top-k", "5", "--seed", "1"]
     done = command(*arguments)
@@ -76,8 +77,8 @@ def test_train_interrupt_go_on_and_generate(folder: Path, command: Command) -> N
 def test_two_processes_learn_what_one_learns(folder: Path, command: Command) -> None:
     """They share the windows of each update, here 3 and 2."""
     settings = ["dropout=0", "batch=5"]
-    one = command("train", "tiny.yaml", "name=one", *settings)
-    assert one.code == 0, one.errors
+    alone = command("train", "tiny.yaml", "name=one", *settings)
+    assert alone.code == 0, alone.errors
     two = run_two("train", "tiny.yaml", "name=two", *settings, cwd=folder)
     assert two.returncode == 0, two.stderr
     ours, theirs = (outcome(folder / "runs" / name)[1] for name in ("one", "two"))
@@ -94,9 +95,9 @@ def test_two_processes_learn_what_one_learns(folder: Path, command: Command) -> 
 KILLED_AFTER_ONE_RUN = """
 import os, signal
 from qknorm.cli import main
-from qknorm.experiments import cells
+from qknorm.experiments.display import Display
 
-cells._Display.finished = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+Display.finished = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 main()
 """
 
@@ -136,12 +137,35 @@ def test_a_sweep_on_a_local_dask_cluster(folder: Path) -> None:
     assert len(list((folder / "runs" / "tiny").glob("*/result.json"))) == 4
 
 
+@pytest.mark.slow
+def test_a_sweep_on_a_local_ray_cluster(folder: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'qknorm[ray]'")
+    settings = ["p=[2]", "iterations=4", "validate_every=2"]
+    done = run("sweep", "sweep.yaml", *settings, "--backend", "ray", "--jobs", "2", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert len(list((folder / "runs" / "tiny").glob("*/result.json"))) == 4
+
+
+@pytest.mark.usefixtures("folder")
+def test_slurm_gets_a_script_and_the_same_command_collects(command: Command) -> None:
+    arguments = ["sweep", "sweep.yaml", "p=[2]", "folds=null", "--backend", "slurm"]
+    done = command(*arguments)
+    assert done.code == 0, done.errors
+    assert "0 of 2 runs are done in runs/tiny\nSubmit with: sbatch runs/tiny/slurm.sh\n2 runs are left" in done.out
+    for number in (0, 1):
+        assert run_task(Path("runs/tiny/slurm.json"), number) is None
+    done = command(*arguments)
+    assert done.code == 0, done.errors
+    assert "2 of 2 runs are done in runs/tiny" in done.out
+    assert "sbatch" not in done.out
+
+
 @pytest.mark.usefixtures("folder")
 def test_a_failed_run_is_told_and_kept_apart(command: Command) -> None:
     done = command("sweep", "sweep.yaml", "p=[2]", "folds=null", "peak=[0.01, 1.0e+38]", "--jobs", "1")
     assert done.code == 1, done.errors
     assert "failed: p-2_peak-1e+38: InputError: the loss is" in done.out
-    assert "2 of 3 runs in runs/tiny" in done.out
+    assert "2 of 4 runs are done in runs/tiny" in done.out
 
 
 @pytest.mark.parametrize(
@@ -150,6 +174,8 @@ def test_a_failed_run_is_told_and_kept_apart(command: Command) -> None:
         (["sweep", "sweep.yaml", "p=[]"], "model.p is an empty list"),
         (["sweep", "sweep.yaml", "folds=41"], "a text of 40 lines cannot be cut into 41 folds"),
         (["train", "sweep.yaml"], "is a sweep of many runs; try: qknorm sweep sweep.yaml"),
+        (["sweep", "sweep.yaml", "--gpus", "99"], "there is no GPU '99' on this machine"),
+        (["sweep", "sweep.yaml", "--submit"], "--submit is for --backend slurm"),
         (["generate", "nowhere"], "nowhere is not a run folder"),
     ],
 )

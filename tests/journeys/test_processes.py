@@ -33,11 +33,21 @@ def interrupted(trainer, *arguments):
     if trainer.progress.step + 1 == 11:
         if os.environ["RANK"] == "0":
             os.kill(os.getppid(), signal.SIGINT)
-        while not trainer.interruption.wanted:
+        while not trainer.interruption.requested:
             time.sleep(0.01)
     step(trainer, *arguments)
 
 Trainer._step = interrupted
+main()
+"""
+
+
+# `qknorm`, but it says so when the interpreter is taken apart, as threads that torch leaves behind cannot bear.
+TAKEN_APART = """
+import atexit
+from qknorm.cli import main
+
+atexit.register(print, "taken apart")
 main()
 """
 
@@ -49,8 +59,8 @@ def run_two(*arguments: str, cwd: Path, program: Sequence[str] = ("-m", "qknorm"
 @pytest.mark.slow
 def test_two_processes_learn_what_one_learns_from_the_same_batches(workplace: Path, command: Command) -> None:
     """Two batches per process and update against four: every token weighs the same."""
-    one = command("train", "recipe.yaml", "name=one", "accumulate=4", *NO_DROPOUT)
-    assert one.code == 0, one.errors
+    alone = command("train", "recipe.yaml", "name=one", "accumulate=4", *NO_DROPOUT)
+    assert alone.code == 0, alone.errors
     two = run_two("train", "recipe.yaml", "name=two", "accumulate=2", *NO_DROPOUT, cwd=workplace)
     assert two.returncode == 0, two.stderr
     assert two.stdout.count("test: BLEU") == 1  # the first process alone speaks
@@ -65,6 +75,15 @@ def test_two_processes_learn_what_one_learns_from_the_same_batches(workplace: Pa
     ]
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_end_before_the_interpreter_is_taken_apart(workplace: Path) -> None:
+    (workplace / "taken_apart.py").write_text(TAKEN_APART)
+    done = run_two("train", "recipe.yaml", "max_updates=8", cwd=workplace, program=["taken_apart.py"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("test: BLEU") == 1
+    assert "taken apart" not in done.stdout
 
 
 @pytest.mark.slow
@@ -91,6 +110,6 @@ def test_what_is_wrong_is_said_once(workplace: Path) -> None:
     (workplace / "train.gl").unlink()
     done = run_two("train", "recipe.yaml", cwd=workplace)
     assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if line.startswith("qknorm: ")]
-    assert said == ["qknorm: train.gl does not exist"]
+    messages = [line for line in done.stderr.splitlines() if line.startswith("qknorm: ")]
+    assert messages == ["qknorm: train.gl does not exist"]
     assert "RuntimeError" not in done.stderr

@@ -18,12 +18,12 @@ TINY = {"dim": 16, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1,
 
 
 def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
-    found = corpora.get
+    result = corpora.get
 
     def unreachable(name: str, **options: Any) -> corpora.CorpusFolder:
         if name.startswith("tatoeba"):
             raise InputError("the package index cannot be reached")
-        return found(name, **options)
+        return result(name, **options)
 
     monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     monkeypatch.setattr(corpora, "get", unreachable)
@@ -34,7 +34,10 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
     done = command("quickstart")
     assert done.code == 0, done.errors
     assert "the package index cannot be reached" in done.out
-    assert re.search(r"Difference [+-][0-9.]+ BLEU, p = [01]\.[0-9]{3}", done.out)
+    assert re.search(
+        r"BLEU.*\(95 % interval [+-][0-9.]+ to [+-][0-9.]+, p (= [01]\.[0-9]+|≤ 0\.001)\)", _one_line(done.out)
+    )
+    assert "nothing is said about how another seed would have done" in _one_line(done.out)
     assert done.out.count("reference  ") == quickstart.EXAMPLES
     assert len(re.findall(r"^  (?:echo .*\| )?qknorm ", done.out, re.MULTILINE)) == 3
     folder = tmp_path / "quickstart"
@@ -46,3 +49,7 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
     again = command("quickstart")
     assert again.code == 0, again.errors
     assert kept == {path: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

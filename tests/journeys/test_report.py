@@ -86,8 +86,8 @@ def test_it_loads_without_complaint_and_runs_nobody_else_s_code(page: webdriver.
     assert page.title == f"Report: {HOSTILE_NAME} and good"
     assert not page.find_elements(By.TAG_NAME, "img")
     assert HOSTILE_NAME in part(page, "system").text
-    shown = [option.get_attribute("textContent") for option in Select(part(page, "sentence")).options]
-    assert HOSTILE_LINE in shown
+    sentences = [option.get_attribute("textContent") for option in Select(part(page, "sentence")).options]
+    assert HOSTILE_LINE in sentences
     texts = [source.get_attribute("textContent") for source in page.find_elements(By.CSS_SELECTOR, ".source")]
     assert HOSTILE_LINE in texts
     loaded = page.execute_script("return performance.getEntriesByType('resource').length")

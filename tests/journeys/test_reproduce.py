@@ -25,7 +25,7 @@ def test_tables_share_their_runs(talks: Path, command: Command, tmp_path: Path) 
     options = ("--size", "smoke", "--corpus", str(talks), "--jobs", "1")
     planned = command("reproduce", "henry-table2", *options, "--dry-run", "--json")
     assert (planned.code, [run["run"] for run in json.loads(planned.out)["runs"]]) == (
-        0, ["talks-en-gl/qknorm_seed-1", "talks-en-gl/baseline_seed-1"],
+        0, ["talks-en-gl/baseline_seed-1", "talks-en-gl/qknorm_seed-1"],
     )  # fmt: skip
     assert not (tmp_path / "runs").exists()
 
@@ -37,6 +37,8 @@ def test_tables_share_their_runs(talks: Path, command: Command, tmp_path: Path) 
     assert len(results) == 2
     (table,) = (runs / "tables").glob("*.md")
     assert "| talks-en-gl | QKNorm + LayerNorm |" in table.read_text()
+    written = {path.name for path in (runs / "tables").iterdir()}
+    assert written == {*(f"henry-table2_talks-en-gl.{kind}" for kind in ("md", "csv", "tex", "json")), "references.bib"}
 
     scores = command("reproduce", "henry-table3", *options, "--json")
     rows = json.loads(scores.out)["rows"]
@@ -49,9 +51,39 @@ def test_tables_share_their_runs(talks: Path, command: Command, tmp_path: Path) 
     figures = command("reproduce", "henry-figures", *options, "--json")
     measured = json.loads(figures.out)["table"]
     assert all(0 < float(row["lowest head"]) <= float(row["mean entropy"]) < 1 for row in measured)
-    drawn = sorted(path.name for path in (runs / "figures" / "talks-en-gl").glob("*.png"))
-    assert drawn == ["entropy.png", "figure-1.png", "figure-2.png"]
+    drawn = {path.name for path in (runs / "figures" / "talks-en-gl").iterdir()}
+    assert drawn == {f"{name}.{kind}" for name in ("entropy", "figure-1", "figure-2") for kind in ("png", "svg", "pdf")}
     assert results == {path: path.stat().st_mtime_ns for path in runs.glob("talks-en-gl/*/result.json")}
+
+
+OWN = """
+title: Which p, each at its best rate?
+rates: [0.002, 0.004]
+rows:
+  - like: qknorm
+"""
+
+
+def test_an_own_table_with_an_added_row(talks: Path, command: Command, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(OWN)
+    (tmp_path / "row.yaml").write_text("{name: p3, label: p = 3, changes: {model: {p: 3}}, published: 20}")
+    options = ("--add", "row.yaml", "--size", "smoke", "--corpus", str(talks), "--jobs", "1")
+    done = command("reproduce", "own.yaml", *options)
+    assert done.code == 0, done.errors
+    assert "has the one that was best on dev" in done.out
+    runs = tmp_path / "runs" / "reproduce-smoke"
+    results = {path: path.stat().st_mtime_ns for path in runs.glob("talks-en-gl/*_rate-*_seed-1/result.json")}
+    assert len(results) == 4
+
+    again = command("reproduce", "own.yaml", *options, "--json")
+    about = json.loads(again.out)
+    assert results == {path: path.stat().st_mtime_ns for path in results}
+    full, other = about["rows"]
+    assert (full["rates_tried"], other["paper"], other["p_value"] is None) == (2, 20, False)
+    dev = {path.parent.name: json.loads(path.read_text())["best_dev_bleu"] for path in results}
+    assert dev[f"qknorm_rate-{full['rate']:g}_seed-1"] == max(bleu for name, bleu in dev.items() if "qknorm" in name)
+    seconds = [json.loads(path.read_text())["seconds"] for path in results if "p3" in path.parent.name]
+    assert other["hours"] == pytest.approx(sum(seconds) / 3600)
 
 
 def test_the_second_paper_s_figures_are_a_sweep(command: Command) -> None:
@@ -64,12 +96,27 @@ def test_the_second_paper_s_figures_are_a_sweep(command: Command) -> None:
     ("arguments", "message"),
     [
         (("henry-table7",), "henry-table7"),
+        (("wrong.yaml",), "wrong.yaml: there is no key qestion; the nearest is question"),
+        (("twice.yaml",), "twice.yaml: two rows have the name qknorm; each needs its own"),
+        (
+            ("henry-table2", "--add", "row.yaml"),
+            "row.yaml, row 1: published must be a number, such as 33.24, not 'high'",
+        ),
+        (("henry-table2", "--gpus", "99"), "there is no GPU '99' on this machine"),
         (("henry-table2", "--size", "tiny"), "tiny"),
         (("henry-table2", "--corpus", "nowhere"), "neither a parallel corpus"),
+        (("henry-table2", "--add", "nowhere.yaml"), "nowhere.yaml does not exist"),
+        (("lp-figures", "--add", "row.yaml"), "a sweep, which has no rows to add to"),
         (("lp-figures", "--corpus", "nowhere", "--size", "smoke"), "no corpus is called 'nowhere'"),
     ],
 )
-def test_a_wrong_call(arguments: tuple[str, ...], message: str, command: Command) -> None:
+def test_a_wrong_call(
+    arguments: tuple[str, ...], message: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.yaml").write_text("{title: Mine, qestion: Which, rows: [{like: qknorm}]}")
+    Path("twice.yaml").write_text("{title: Mine, rows: [{like: qknorm}, {like: qknorm}]}")
+    Path("row.yaml").write_text("{name: mine, published: high}")
     done = command("reproduce", *arguments)
     assert (done.code, done.out) == (2, "")
     assert message in done.errors

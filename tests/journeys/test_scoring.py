@@ -24,14 +24,14 @@ def files(command: Command) -> Command:
 
 
 def test_score(files: Command) -> None:
-    found = json.loads(files("score", "better-1", "ref", "--json").out)
-    assert found.keys() == {"bleu", "bleu_tokenized", "chrf", "chrf++", "ter", "lines", "signature"}
+    result = json.loads(files("score", "better-1", "ref", "--json").out)
+    assert result.keys() == {"bleu", "bleu_tokenized", "chrf", "chrf++", "ter", "lines", "signature"}
     with_source = json.loads(files("score", "better-1", "ref", "--src", "worse-1", "--json").out)
     assert with_source.pop("worst")[0].keys() == {"line", "chrf", "source", "hypothesis", "reference"}
-    assert with_source == found
-    shown = files("score", "better-1", "ref").out
-    assert f"{found['bleu']:.2f}" in shown
-    assert found["signature"] in shown
+    assert with_source == result
+    printed = files("score", "better-1", "ref").out
+    assert f"{result['bleu']:.2f}" in printed
+    assert result["signature"] in printed
 
 
 def test_compare(files: Command) -> None:
@@ -50,8 +50,8 @@ def test_compare_several_seeds(files: Command) -> None:
     assert ours["bleu_sd"] > 0
     assert ours["p_value"] < 0.05
     assert 0 < ours["difference_low"] < ours["difference"] < ours["difference_high"]
-    shown = files("compare", *systems, "--ref", "ref").out
-    assert f"{ours['bleu']:.2f} ± {ours['bleu_sd']:.2f}" in shown
+    printed = files("compare", *systems, "--ref", "ref").out
+    assert f"{ours['bleu']:.2f} ± {ours['bleu_sd']:.2f}" in printed
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,7 @@ def test_odd_files_are_read_line_by_line(workplace: Path, command: Command) -> N
     for name in ("train", "dev", "test"):
         ours, theirs = (list(read_lines(trained / "data" / f"{name}.{side}")) for side in ("source", "target"))
         numbers = [[re.sub(r"\D", "", line) for line in lines] for lines in (ours, theirs)]
-        assert all(one == other or "" in (one, other) for one, other in zip(*numbers, strict=True))
+        assert all(first == second or "" in (first, second) for first, second in zip(*numbers, strict=True))
     blank = [line.split("\t")[1] for line in read_lines(trained / "dropped.tsv") if "blank" in line]
     assert blank == ["target blank"]  # the other one was split off for dev
 

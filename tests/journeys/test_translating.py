@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.decoding.decoders import Greedy
 from tests.journeys.conftest import Command
 from tests.journeys.test_command import run
 
@@ -95,7 +95,8 @@ def test_samples_depend_on_the_seed_and_the_line_alone(translate: Command) -> No
     assert translate("--sample", "--seed", "3", "--batch-size", "3", stdin=text).out == drawn
     assert translate("--sample", "--seed", "3", stdin=text[:7]).out == drawn.split("\n")[0] + "\n"
     assert translate("--sample", "--seed", "4", stdin=text).out != drawn
-    greedy = translate("--beam-size", "1", stdin=text).out
+    greedy = translate("--decoder", "greedy", stdin=text).out
+    assert greedy == translate("--beam-size", "1", stdin=text).out
     assert translate("--sample", "--top-k", "1", stdin=text).out == greedy
     assert translate("--sample", "--temperature", "0.0001", stdin=text).out == greedy
 
@@ -117,8 +118,12 @@ def test_lengths_can_be_chosen(translate: Command) -> None:
         (["latin1.txt"], "latin1.txt, line 2: byte 0xf1 at offset 2 of the line is not UTF-8"),
         (["."], "is a folder; a text file is needed"),
         (["--pieces"], "--pieces, --attention and --alignment belong to --json"),
-        (["--seed", "1"], "--temperature, --top-k and --seed belong to --sample"),
-        (["--sample", "--beam-size", "4"], "do not go with --sample"),
+        (["--seed", "1"], "--seed does not go with --decoder beam; it belongs to --decoder sampling"),
+        (
+            ["--sample", "--beam-size", "4"],
+            "--beam-size does not go with --decoder sampling; it belongs to --decoder beam",
+        ),
+        (["--decoder", "magic"], "there is no --decoder magic; choose one of beam, greedy, sampling"),
         (["--sample", "--temperature", "0"], "--temperature must be above 0"),
         (["--min-length", "3", "--max-length", "2"], "--min-length 3 is more than --max-length 2"),
         (["--n-best", "5", "--beam-size", "4"], "--n-best 5 needs a --beam-size of at least 5"),
@@ -190,7 +195,7 @@ def test_a_very_long_line(trained_run: Path, tmp_path: Path) -> None:
     assert len(out) == 4
     assert out[0] == out[3]
     translator = Translator.load(trained_run)
-    greedy = translator.with_settings(replace(translator.settings, beam_size=1))
+    greedy = translator.with_decoder(Greedy.make(translator.settings, n_best=1))
     assert out[1] == " ".join(greedy.translate(["The house is red."]) * 5556)
     assert len(out[2]) > 1000
     assert done.stderr.startswith("qknorm: line 3 has a sentence of more than")
@@ -221,12 +226,12 @@ def test_a_terminal_shows_progress(trained_run: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = start(trained_run, str(tmp_path / "in.txt"), stderr=theirs)
     os.close(theirs)
-    shown = bytearray()
+    printed = bytearray()
 
     def read() -> None:
         try:
             while part := os.read(ours, 4096):
-                shown.extend(part)
+                printed.extend(part)
         except OSError:  # the other end is closed
             pass
 
@@ -236,5 +241,5 @@ def test_a_terminal_shows_progress(trained_run: Path, tmp_path: Path) -> None:
     reader.join()
     os.close(ours)
     assert out.count(b"\n") == 5
-    assert b"5/5" in shown
-    assert b"lines/s" in shown
+    assert b"5/5" in printed
+    assert b"lines/s" in printed

@@ -10,8 +10,7 @@ import torch
 
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import EOS, PAD
-from qknorm.models.layers import sinusoids
-from qknorm.models.translator import LanguagePair, TranslatorConfig, TranslatorModel
+from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
 
 PIECES = 30
 TINY = TranslatorConfig(
@@ -34,9 +33,9 @@ CHOICES: list[dict[str, Any]] = [
     {"norm": "rms"},
     {"placement": "post"},
     {"fix_norm": False},
-    {"attention": "dot"},
-    {"attention": "rms"},
-    {"attention": "layer"},
+    {"qk_norm": "none"},
+    {"qk_norm": "rms"},
+    {"qk_norm": "layer"},
     {"p": 3.0, "per_head_scale": True},
     {"scale": "fixed", "scale_init": 5.0},
     {"scale": "absent"},
@@ -46,9 +45,9 @@ CHOICES: list[dict[str, Any]] = [
 
 def model(**choices: Any) -> TranslatorModel:
     torch.manual_seed(0)
-    said = torch.arange(PIECES) != PAD
-    said[[2, 29]] = False  # BOS, and a piece of the source alone
-    return TranslatorModel(dataclasses.replace(TINY, **choices), [LanguagePair(0, 1, said)])
+    target_pieces = torch.arange(PIECES) != PAD
+    target_pieces[[2, 29]] = False  # BOS, and a piece of the source alone
+    return TranslatorModel(dataclasses.replace(TINY, **choices), [Direction(0, 1, target_pieces)])
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_the_papers_models_have_the_papers_number_of_parameters(
     pieces: int, shape: dict[str, int], parameters: int
 ) -> None:
     """Table 1 of Henry et al.; the number of pieces is the one whole number that fits."""
-    paper = TranslatorModel(TranslatorConfig(**shape), [LanguagePair(0, 1, torch.ones(pieces, dtype=torch.bool))])  # type: ignore[arg-type]
+    paper = TranslatorModel(TranslatorConfig(**shape), [Direction(0, 1, torch.ones(pieces, dtype=torch.bool))])  # type: ignore[arg-type]
     assert sum(parameter.numel() for parameter in paper.parameters()) == parameters
 
 
@@ -86,8 +85,8 @@ def test_every_choice_is_another_model() -> None:
     with torch.no_grad():
         losses = [float(moved(**choices)(BATCH)) for choices in CHOICES]
         assert losses[0] == pytest.approx(float(moved()(BATCH)), abs=1e-9)  # the same choices are the same model
-    for (one, first), (other, second) in itertools.combinations(zip(CHOICES, losses, strict=True), 2):
-        assert abs(first - second) > 1e-6, (one, other)
+    for (choice, first), (another, second) in itertools.combinations(zip(CHOICES, losses, strict=True), 2):
+        assert abs(first - second) > 1e-6, (choice, another)
 
 
 @pytest.mark.parametrize("choices", CHOICES, ids=str)
@@ -106,23 +105,23 @@ def test_every_choice_learns_one_batch_by_heart(choices: dict[str, Any]) -> None
 @pytest.mark.parametrize("choices", CHOICES, ids=str)
 def test_decoding_piece_by_piece_gives_the_probabilities_of_training(choices: dict[str, Any]) -> None:
     translator = model(**choices).eval()
-    places = translator.get_buffer("places_0")
+    classes = translator.get_buffer("class_of_piece_0")
     with torch.inference_mode():
         state = translator.start(BATCH.source, 0)
         logits = [translator.step(BATCH.target_in[:, t], 0, state) for t in range(BATCH.target_in.shape[1])]
         expected = float(translator(BATCH))
     steps = [step.log_softmax(-1) for step in logits]
     real = (BATCH.target_out != PAD).nonzero().tolist()
-    total = -sum(float(steps[t][row, places[BATCH.target_out[row, t]]]) for row, t in real)
+    total = -sum(float(steps[t][row, classes[BATCH.target_out[row, t]]]) for row, t in real)
     assert total / len(real) == pytest.approx(expected, rel=1e-4)
 
 
 def test_beams_share_the_memory_of_their_sentence() -> None:
     translator = model().eval()
     with torch.inference_mode():
-        one = translator.step(torch.tensor([2, 2]), 0, translator.start(BATCH.source, 0))
+        single = translator.step(torch.tensor([2, 2]), 0, translator.start(BATCH.source, 0))
         beams = translator.step(torch.tensor([2] * 6), 0, translator.start(BATCH.source, 0, beams=3))
-    assert torch.allclose(beams, one.repeat_interleave(3, 0), atol=1e-5)
+    assert torch.allclose(beams, single.repeat_interleave(3, 0), atol=1e-5)
 
 
 def test_padding_changes_nothing() -> None:
@@ -133,9 +132,9 @@ def test_padding_changes_nothing() -> None:
 
 
 def test_only_pieces_of_the_target_language_have_logits() -> None:
-    said = model().said(0).tolist()
-    assert EOS in said
-    assert not {PAD, 2, 29} & set(said)
+    vocabulary = model().target_vocabulary(0).tolist()
+    assert EOS in vocabulary
+    assert not {PAD, 2, 29} & set(vocabulary)
 
 
 def test_label_smoothing_is_spread_over_what_may_be_said() -> None:
@@ -148,25 +147,8 @@ def test_label_smoothing_is_spread_over_what_may_be_said() -> None:
     assert float(translator(BATCH)) == pytest.approx(0.9 * sharp + 0.1 * uniform, rel=1e-5)
 
 
-def test_a_factor_that_is_fixed_or_absent_does_not_learn() -> None:
-    for scale, value in (("fixed", 5.0), ("absent", 1.0)):
-        attention = model(scale=scale, scale_init=5.0).decoder[0].attention
-        assert not attention.q_norm.scale.requires_grad  # type: ignore[union-attr]
-        assert float(attention.q_norm.scale) == value  # type: ignore[union-attr, arg-type]
-
-
-def test_positions_are_sines_then_cosines() -> None:
-    table = sinusoids(5, 8)
-    assert table[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert torch.allclose(
-        table[1, [0, 4]],
-        torch.tensor([1.0, 1.0]).sin() * torch.tensor([1, 0]) + torch.tensor([1.0, 1.0]).cos() * torch.tensor([0, 1]),
-    )
-    assert torch.equal(sinusoids(2, 8, start=3), table[3:])
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_target_piece_that_may_not_be_said_is_refused(dtype: torch.dtype) -> None:
     """29 is a piece of the source alone; in float32 a kernel computes the loss, in float64 torch does."""
-    with pytest.raises(ValueError, match="wanted holds class -1, but the classes are 0 to 26"):
+    with pytest.raises(ValueError, match="target holds class -1, but the classes are 0 to 26"):
         model().to(dtype)(Batch.of([[5, 6, 7]], [[9, 29]]))

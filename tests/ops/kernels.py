@@ -26,8 +26,8 @@ def use_twins(monkeypatch: pytest.MonkeyPatch, *modules: types.ModuleType) -> No
     """Let the functions of these modules call the twins of their operators."""
     for module in modules:
         for name, operator in vars(module).items():
-            if isinstance(operator, torch._ops.OpOverload):
-                twin = operator.name().removeprefix("qknorm::") + "_plain"
+            if isinstance(operator, _dispatch.Operator):
+                twin = operator.overload.name().removeprefix("qknorm::") + "_plain"
                 monkeypatch.setattr(module, name, getattr(torch.ops.qknorm, twin).default)
 
 

@@ -55,13 +55,13 @@ class Row:
 
     @property
     def operator(self) -> OpOverload[..., Any]:
-        found: OpOverload[..., Any] = getattr(torch.ops.qknorm, self.name).default
-        return found
+        result: OpOverload[..., Any] = getattr(torch.ops.qknorm, self.name).default
+        return result
 
     @property
     def twin(self) -> OpOverload[..., Any]:
-        found: OpOverload[..., Any] = getattr(torch.ops.qknorm, f"{self.name}_plain").default
-        return found
+        result: OpOverload[..., Any] = getattr(torch.ops.qknorm, f"{self.name}_plain").default
+        return result
 
     def arguments(self, sample: str, dtype: torch.dtype = torch.float32) -> Arguments:
         """The same numbers every time."""
@@ -96,6 +96,12 @@ def _with_zeros(dtype: torch.dtype) -> Tensor:
     return x
 
 
+def _angles(*shape: int, dtype: torch.dtype) -> Arguments:
+    """cos and sin of any numbers: where they differ inside a pair, all routes have to agree as well."""
+    angles = torch.randn(shape)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
 _LP: dict[str, Make] = {
     "rows of 64, p = 2": lambda t: (_drawn(2, 2, 70, 64, dtype=t), None, 2.0, EPS),
     "by position, p = 3, a scale per head": lambda t: (
@@ -123,12 +129,43 @@ _LP: dict[str, Make] = {
     "rows of zeros, p = 3": lambda t: (_with_zeros(t), _drawn(3, dtype=t), 3.0, EPS),
     "rows of zeros, p = 2": lambda t: (_with_zeros(t), None, 2.0, EPS),
     "norms that count as zero": lambda t: (_drawn(4, 6, dtype=t), None, 2.0, 1e3),
+    "a scale of shape (1,), p = 3": lambda t: (_drawn(2, 3, 5, 16, dtype=t), _drawn(1, dtype=t), 3.0, EPS),
+    "two dimensions, a scale of shape (1,)": lambda t: (_drawn(5, 16, dtype=t), _drawn(1, dtype=t), 2.0, EPS),
+    "turned, p = 2": lambda t: (_drawn(2, 2, 70, 64, dtype=t), None, 2.0, EPS, *_angles(70, 64, dtype=t), False),
+    "turned, by position, p = 3, a scale per head": lambda t: (
+        _by_position(2, 3, 5, 32, t), _drawn(3, dtype=t), 3.0, EPS, *_angles(5, 32, dtype=t), False,
+    ),
+    "turned with neighbours, angles per batch, p = 1.5": lambda t: (
+        _by_position(2, 3, 5, 128, t), _drawn(1, dtype=t), 1.5, EPS, *_angles(2, 5, 128, dtype=t), True,
+    ),
+    "turned in part, angles of a batch of one, p = 4": lambda t: (
+        _drawn(3, 2, 66, 16, dtype=t), _drawn(dtype=t), 4.0, EPS, *_angles(1, 66, 6, dtype=t), False,
+    ),
+    "turned in part with neighbours, any exponent": lambda t: (
+        _drawn(2, 2, 3, 7, dtype=t), None, 3.7, EPS, *_angles(3, 4, dtype=t), True,
+    ),
+    "turned, columns as rows, p = infinity": lambda t: (
+        _drawn(2, 3, 16, 5, dtype=t).transpose(-1, -2), None, math.inf, EPS, *_angles(5, 16, dtype=t), False,
+    ),
+    "turned by tables that lie apart, p = 2": lambda t: (
+        _drawn(2, 3, 5, 8, dtype=t), None, 2.0, EPS, *(x.t() for x in _angles(8, 5, dtype=t)), True,
+    ),
+    "turned by float64, three dimensions, p = 1": lambda t: (
+        _drawn(3, 5, 8, dtype=t), _drawn(3, dtype=t), 1.0, EPS, *_angles(5, 8, dtype=torch.float64), False,
+    ),
+    "turned, longer rows than the kernel turns": lambda t: (
+        _drawn(2, 1030, dtype=t), None, 2.0, EPS, *_angles(2, 1030, dtype=t), False,
+    ),
+    "turned, rows of zeros, p = 2": lambda t: (
+        _with_zeros(t), _drawn(3, dtype=t), 2.0, EPS, *_angles(5, 16, dtype=t), False,
+    ),
+    "turned, no rows": lambda t: (_drawn(2, 3, 0, 4, dtype=t), None, 3.0, EPS, *_angles(0, 4, dtype=t), False),
 }  # fmt: skip
 
 
 def _lp_backward(sample: str) -> Make:
     def make(dtype: torch.dtype) -> Arguments:
-        x, scale, p, eps = _LP[sample](dtype)
+        x, scale, p, eps, *rotary = _LP[sample](dtype)
         norms = torch.ops.qknorm.lp_normalize_plain(x.double(), None, p, eps)[1]
         norms = norms.to(torch.promote_types(dtype, torch.float32))
         dy = (
@@ -136,9 +173,38 @@ def _lp_backward(sample: str) -> Make:
             if x.dim() > 1
             else torch.ones_like(x)
         )
-        return dy, x, scale, norms, p, eps
+        return dy, x, scale, norms, p, eps, *rotary
 
     return make
+
+
+_LP_KINKED = frozenset(sample for sample in _LP if "rows of zeros" in sample or sample == "norms that count as zero")
+
+
+def _wrong_rotary(cos: Tensor | None, sin: Tensor | None) -> Callable[[], Arguments]:
+    return lambda: (torch.randn(2, 3, 4, 8), None, 2.0, EPS, cos, sin, False)
+
+
+_LP_WRONG_ROTARY = {
+    "cos without sin": _wrong_rotary(torch.randn(4, 8), None),
+    "sin without cos": _wrong_rotary(None, torch.randn(4, 8)),
+    "cos and sin of different shapes": _wrong_rotary(torch.randn(4, 8), torch.randn(4, 6)),
+    "angles of fewer positions": _wrong_rotary(torch.randn(3, 8), torch.randn(3, 8)),
+    "angles of another batch": _wrong_rotary(torch.randn(3, 4, 8), torch.randn(3, 4, 8)),
+    "angles of more entries than a row": _wrong_rotary(torch.randn(4, 10), torch.randn(4, 10)),
+    "angles of an odd number of entries": _wrong_rotary(torch.randn(4, 5), torch.randn(4, 5)),
+    "angles of no entries": _wrong_rotary(torch.randn(4, 0), torch.randn(4, 0)),
+    "angles of one dimension": _wrong_rotary(torch.randn(8), torch.randn(8)),
+    "angles of four dimensions": _wrong_rotary(torch.randn(2, 1, 4, 8), torch.randn(2, 1, 4, 8)),
+}
+
+
+def _backward_of(make: Callable[[], Arguments]) -> Callable[[], Arguments]:
+    def arguments() -> Arguments:
+        x, scale, p, eps, *rotary = make()
+        return torch.randn_like(x), x, scale, torch.ones(x.shape[:-1]), p, eps, *rotary
+
+    return arguments
 
 
 def _smooth_twice(p: int) -> Callable[[Arguments], bool]:
@@ -152,11 +218,12 @@ _LP_ROWS = (
         differentiable=(0, 1),
         dtypes=WITH_HALF,
         twice=_smooth_twice(2),
-        kinked=frozenset({"rows of zeros, p = 3", "rows of zeros, p = 2", "norms that count as zero"}),
+        kinked=_LP_KINKED,
         wrong={
             "scale of another number of heads": lambda: (torch.randn(2, 3, 4, 8), torch.ones(2), 2.0, EPS),
             "scale of two dimensions": lambda: (torch.randn(2, 3, 4, 8), torch.ones(3, 1), 2.0, EPS),
             "rows without numbers": lambda: (torch.randn(2, 3, 4, 0), None, 2.0, EPS),
+            **_LP_WRONG_ROTARY,
         },
     ),
     Row(
@@ -165,13 +232,14 @@ _LP_ROWS = (
         differentiable=(0, 2),
         dtypes=WITH_HALF,
         twice=_smooth_twice(4),
-        kinked=frozenset({"rows of zeros, p = 3", "rows of zeros, p = 2", "norms that count as zero"}),
+        kinked=_LP_KINKED,
         wrong={
             "gradient of another shape": lambda: (torch.randn(4, 7), torch.randn(4, 8), None, torch.ones(4), 2.0, EPS),
             "too few norms": lambda: (torch.randn(4, 8), torch.randn(4, 8), None, torch.ones(3), 2.0, EPS),
             "scale of another number of heads": lambda: (
                 torch.randn(3, 4, 8), torch.randn(3, 4, 8), torch.ones(2), torch.ones(3, 4), 2.0, EPS,
             ),
+            **{label: _backward_of(make) for label, make in _LP_WRONG_ROTARY.items()},
         },
     ),
 )  # fmt: skip
@@ -396,7 +464,7 @@ _LOSS_ROWS = (
         probabilities=(2,),
         indices=(1,),
         wrong={
-            "too few classes wanted": lambda: (torch.randn(4, 5), torch.zeros(3, dtype=torch.int64), 0.1, 1.0),
+            "too few targets": lambda: (torch.randn(4, 5), torch.zeros(3, dtype=torch.int64), 0.1, 1.0),
             "three dimensions": lambda: (torch.randn(4, 5, 2), torch.zeros(4, dtype=torch.int64), 0.1, 1.0),
             "no classes": lambda: (torch.randn(4, 0), torch.zeros(4, dtype=torch.int64), 0.1, 1.0),
         },
@@ -418,7 +486,7 @@ _LOSS_ROWS = (
         indices=(3,),
         undifferentiated=frozenset({"without a gradient"}),
         wrong={
-            "more classes wanted than rows": lambda: (
+            "more targets than rows": lambda: (
                 *_linear(512, 3, 4, torch.float32)[:3], _classes(600, 4), 0.1, True,
             ),
             "a single bias": lambda: (

@@ -49,10 +49,10 @@ def test_values_and_gradients_are_those_of_float64(
     out = attention.attend(query, key, value, 0.2, mask, is_causal, 0.0)
     expected = plain(query, key, 0.2, mask, is_causal) @ value.double().repeat_interleave(heads // key_heads, 1)
     gradient = torch.randn_like(out)
-    found = torch.autograd.grad(out, (query, key, value), gradient)
-    wanted = torch.autograd.grad(expected, (query, key, value), gradient.double())
+    actual = torch.autograd.grad(out, (query, key, value), gradient)
+    gradients = torch.autograd.grad(expected, (query, key, value), gradient.double())
     assert torch.allclose(out.double(), expected, atol=1e-5)
-    for ours, theirs in zip(found, wanted, strict=True):
+    for ours, theirs in zip(actual, gradients, strict=True):
         assert torch.allclose(ours, theirs.float(), atol=2e-5)
 
 
@@ -99,9 +99,9 @@ def test_the_backward_pass_drops_what_the_forward_pass_dropped() -> None:
     expected = (plain(query, key, 1.0, None, False) * kept / (1 - DROPOUT)) @ value.double()
     gradient = torch.randn_like(out)
     assert torch.allclose(out.double(), expected, atol=1e-4)
-    found = torch.autograd.grad(out, (query, key, value), gradient)
-    wanted = torch.autograd.grad(expected, (query, key, value), gradient.double())
-    for ours, theirs in zip(found, wanted, strict=True):
+    actual = torch.autograd.grad(out, (query, key, value), gradient)
+    gradients = torch.autograd.grad(expected, (query, key, value), gradient.double())
+    for ours, theirs in zip(actual, gradients, strict=True):
         assert torch.allclose(ours, theirs.float(), atol=5e-4)
 
 

@@ -176,8 +176,8 @@ def test_a_cache_that_cannot_be_used_is_replaced_for_one_process(
     prepare: Callable[[Path], None], cache: Path, environment: Environment
 ) -> None:
     prepare(cache)
-    library, said = run(environment)
-    assert said == ""
+    library, printed = run(environment)
+    assert printed == ""
     assert library.endswith(".so")
     assert not library.startswith(str(cache))
     assert not Path(library).parent.exists()
@@ -190,18 +190,18 @@ def test_without_kernels_the_twins_work_and_nothing_is_built(cache: Path, enviro
 
 def test_without_a_compiler_the_twins_work_after_one_warning(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    library, said = run(without_settings() | {"QKNORM_CACHE": str(cache), "PATH": str(tmp_path / "empty")})
+    library, printed = run(without_settings() | {"QKNORM_CACHE": str(cache), "PATH": str(tmp_path / "empty")})
     assert library == "None"
-    assert said.count("RuntimeWarning") == 1
-    assert "no C++ compiler (c++, g++ or clang++) was found" in said
+    assert printed.count("RuntimeWarning") == 1
+    assert "no C++ compiler (c++, g++ or clang++) was found" in printed
 
 
 def test_a_compiler_that_fails_is_named_in_the_warning(tmp_path: Path, environment: Environment) -> None:
     failing = compiler(tmp_path / "failing", '[ "$1" = --version ] || { echo "fatal error: no space" >&2; exit 1; }')
-    library, said = run(environment | {"CXX": str(failing)})
+    library, printed = run(environment | {"CXX": str(failing)})
     assert library == "None"
-    assert said.count("RuntimeWarning") == 1
-    assert f"{failing} could not compile them: fatal error: no space" in said
+    assert printed.count("RuntimeWarning") == 1
+    assert f"{failing} could not compile them: fatal error: no space" in printed
 
 
 def test_flags_that_a_compiler_refuses_are_not_tried_again(
@@ -224,8 +224,8 @@ def test_a_failure_for_another_reason_is_tried_again(cache: Path, tmp_path: Path
     (tmp_path / "full").touch()
     assert run(environment | {"CXX": str(failing)})[0] == "None"
     (tmp_path / "full").unlink()
-    library, said = run(environment | {"CXX": str(failing)})
-    assert (libraries(cache), said) == ([Path(library)], "")
+    library, printed = run(environment | {"CXX": str(failing)})
+    assert (libraries(cache), printed) == ([Path(library)], "")
 
 
 def _has_avx512() -> bool:

@@ -23,13 +23,13 @@ def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_loss_and_gradients_are_those_of_float64(rows: int, classes: int, smoothing: float) -> None:
     torch.manual_seed(0)
     states, weight = torch.randn(rows, 24, requires_grad=True), torch.randn(classes, 24, requires_grad=True)
-    bias, wanted = torch.randn(classes, requires_grad=True), torch.randint(classes, (rows,))
+    bias, target = torch.randn(classes, requires_grad=True), torch.randint(classes, (rows,))
     inputs = (states, weight, bias)
-    loss = linear_cross_entropy(*inputs, wanted, smoothing)
-    expected = F.cross_entropy(F.linear(*(x.double() for x in inputs)), wanted, label_smoothing=smoothing)
+    loss = linear_cross_entropy(*inputs, target, smoothing)
+    expected = F.cross_entropy(F.linear(*(x.double() for x in inputs)), target, label_smoothing=smoothing)
     assert abs(float(loss.detach() - expected.detach())) < 1e-5 * float(expected)
-    found, right = (torch.autograd.grad(3 * x, inputs) for x in (loss, expected))
-    for ours, theirs in zip(found, right, strict=True):
+    actual, right = (torch.autograd.grad(3 * x, inputs) for x in (loss, expected))
+    for ours, theirs in zip(actual, right, strict=True):
         assert torch.allclose(ours, theirs, atol=2e-6, rtol=1e-4)
 
 
@@ -40,25 +40,25 @@ def test_a_loss_that_is_no_number_is_not_hidden() -> None:
     assert linear_cross_entropy(states, torch.randn(9, 4), torch.zeros(9), torch.zeros(3).long(), 0.1).isnan()
 
 
-def loss_of(wanted: Tensor, smoothing: float = 0.1, **others: Tensor) -> Tensor:
+def loss_of(target: Tensor, smoothing: float = 0.1, **others: Tensor) -> Tensor:
     arguments = {"states": torch.randn(600, 8), "weight": torch.randn(50, 8), "bias": torch.zeros(50)} | others
-    return linear_cross_entropy(**arguments, wanted=wanted, label_smoothing=smoothing)
+    return linear_cross_entropy(**arguments, target=target, label_smoothing=smoothing)
 
 
 @pytest.mark.usefixtures("_route")
 @pytest.mark.parametrize("missing", [-1, -100, 50, 2**40])
 @pytest.mark.parametrize("row", [3, 599])
 def test_a_class_that_does_not_exist_is_refused(missing: int, row: int) -> None:
-    wanted = torch.zeros(600, dtype=torch.long)
-    wanted[row] = missing
-    with pytest.raises(ValueError, match=f"wanted holds class {missing}, but the classes are 0 to 49"):
-        loss_of(wanted)
+    target = torch.zeros(600, dtype=torch.long)
+    target[row] = missing
+    with pytest.raises(ValueError, match=f"target holds class {missing}, but the classes are 0 to 49"):
+        loss_of(target)
 
 
 @pytest.mark.usefixtures("_route")
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.float32])
 def test_classes_of_another_type_are_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(TypeError, match=f"wanted must hold whole numbers of type torch.int64, not {dtype}"):
+    with pytest.raises(TypeError, match=f"target must hold whole numbers of type torch.int64, not {dtype}"):
         loss_of(torch.zeros(600, dtype=dtype))
 
 
@@ -66,8 +66,8 @@ def test_classes_of_another_type_are_refused(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "others",
     [
-        {"wanted": torch.zeros(599, dtype=torch.long)},
-        {"wanted": torch.zeros(600, 1, dtype=torch.long)},
+        {"target": torch.zeros(599, dtype=torch.long)},
+        {"target": torch.zeros(600, 1, dtype=torch.long)},
         {"bias": torch.zeros(1)},
         {"weight": torch.zeros(50, 7)},
         {"states": torch.zeros(4, 150, 8)},
@@ -77,7 +77,7 @@ def test_classes_of_another_type_are_refused(dtype: torch.dtype) -> None:
 def test_shapes_that_do_not_belong_together_are_refused(others: dict[str, Tensor]) -> None:
     others = dict(others)
     with pytest.raises(ValueError, match=r"the loss needs \(rows, dim\), \(classes, dim\), \(classes,\) and \(rows,\)"):
-        loss_of(others.pop("wanted", torch.zeros(600, dtype=torch.long)), 0.1, **others)
+        loss_of(others.pop("target", torch.zeros(600, dtype=torch.long)), 0.1, **others)
 
 
 @pytest.mark.usefixtures("_route")
@@ -87,5 +87,5 @@ def test_more_smoothing_than_there_is_to_spread_is_refused() -> None:
 
 
 def test_classes_elsewhere_are_refused() -> None:
-    with pytest.raises(ValueError, match="wanted is on meta, but what it belongs to is on cpu"):
+    with pytest.raises(ValueError, match="target is on meta, but what it belongs to is on cpu"):
         loss_of(torch.zeros(600, dtype=torch.long, device="meta"))

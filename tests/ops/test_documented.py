@@ -35,8 +35,8 @@ torch.library.opcheck(torch.ops.qknorm.softcap.default, (narrow, 2.0))
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    return str(found)
+    (result,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    return str(result)
 
 
 @needs_kernel

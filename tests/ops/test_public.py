@@ -60,29 +60,29 @@ class TestTransforms:
     @P
     def test_grad(self, p: float) -> None:
         x, weight = torch.randn(2, 4, 5, dtype=torch.float64).unbind()
-        found = grad(lambda y: (qknorm.lp_normalize(y, p) * weight).sum())(x)
-        torch.testing.assert_close(found, grad(lambda y: (by_definition(y, p) * weight).sum())(x))
+        result = grad(lambda y: (qknorm.lp_normalize(y, p) * weight).sum())(x)
+        torch.testing.assert_close(result, grad(lambda y: (by_definition(y, p) * weight).sum())(x))
 
     @P
     def test_jvp(self, p: float) -> None:
         x, direction = torch.randn(2, 4, 5, dtype=torch.float64).unbind()
-        found = jvp(lambda y: qknorm.lp_normalize(y, p), (x,), (direction,))
-        torch.testing.assert_close(found, jvp(lambda y: by_definition(y, p), (x,), (direction,)))
+        result = jvp(lambda y: qknorm.lp_normalize(y, p), (x,), (direction,))
+        torch.testing.assert_close(result, jvp(lambda y: by_definition(y, p), (x,), (direction,)))
 
     @pytest.mark.parametrize("p", [2.0, 3.0])
     def test_hessian(self, p: float) -> None:
         x, weight = torch.randn(2, 5, dtype=torch.float64).unbind()
-        found = hessian(lambda y: (qknorm.lp_normalize(y, p) * weight).sum())(x)
-        torch.testing.assert_close(found, hessian(lambda y: (by_definition(y, p) * weight).sum())(x))
+        result = hessian(lambda y: (qknorm.lp_normalize(y, p) * weight).sum())(x)
+        torch.testing.assert_close(result, hessian(lambda y: (by_definition(y, p) * weight).sum())(x))
 
     @P
     def test_forward_mode(self, p: float) -> None:
         x, direction = torch.randn(2, 4, 5, dtype=torch.float64).unbind()
         with forward_ad.dual_level():
             dual = forward_ad.make_dual(x, direction)
-            found = forward_ad.unpack_dual(qknorm.lp_normalize(dual, p))
+            actual = forward_ad.unpack_dual(qknorm.lp_normalize(dual, p))
             expected = forward_ad.unpack_dual(by_definition(dual, p))
-        torch.testing.assert_close(tuple(found), tuple(expected))
+        torch.testing.assert_close(tuple(actual), tuple(expected))
 
 
 DROPPING: dict[str, Callable[[Tensor], Tensor]] = {
@@ -105,10 +105,10 @@ def test_compiled_dropout_drops_its_share_anew_every_time(name: str) -> None:
 
 
 def test_a_class_that_cannot_be_leaves_the_loss_finite() -> None:
-    states, weight, wanted = torch.randn(4, 3), torch.randn(5, 3), torch.tensor([0, 1, 2, 3])
+    states, weight, target = torch.randn(4, 3), torch.randn(5, 3), torch.tensor([0, 1, 2, 3])
     bias = torch.tensor([0.0, 0.0, 0.0, 0.0, -torch.inf])
-    expected = F.cross_entropy(F.linear(states, weight, bias), wanted)
-    torch.testing.assert_close(linear_cross_entropy(states, weight, bias, wanted, 0.0), expected)
+    expected = F.cross_entropy(F.linear(states, weight, bias), target)
+    torch.testing.assert_close(linear_cross_entropy(states, weight, bias, target, 0.0), expected)
 
 
 _THREADS = """

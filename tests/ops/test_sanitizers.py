@@ -21,8 +21,8 @@ def runtime(name: str) -> str | None:
     if compiler is None:
         return None
     done = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True)
-    found = done.stdout.strip()
-    return found if Path(found).is_absolute() and Path(found).exists() else None
+    result = done.stdout.strip()
+    return result if Path(result).is_absolute() and Path(result).exists() else None
 
 
 # libstdc++ too: without it the first exception would find no handler behind the sanitizer's.

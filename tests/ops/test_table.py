@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from qknorm import ops
 from qknorm.ops import _build, _dispatch
-from tests.ops.table import ROWS, SEED, Arguments, Row
+from tests.ops.table import MODULES, ROWS, SEED, Arguments, Row
 
 _dispatch.load_kernels()
 needs_kernels = pytest.mark.skipif(_build.load() is None, reason="no C++ compiler: the kernels cannot be built")
@@ -34,8 +34,8 @@ CHEAP_CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor")
 
 def run(row: Row, arguments: Sequence[Any], function: Callable[..., Any] | None = None) -> tuple[Tensor, ...]:
     """What the operator returns, and what it changed where it lay."""
-    found = (function or row.operator)(*arguments)
-    outputs: tuple[Tensor, ...] = found if isinstance(found, tuple) else (found,)
+    result = (function or row.operator)(*arguments)
+    outputs: tuple[Tensor, ...] = result if isinstance(result, tuple) else (result,)
     return outputs
 
 
@@ -69,13 +69,19 @@ def widened(arguments: Sequence[Any]) -> Arguments:
     )  # fmt: skip
 
 
+def defaults_after(row: Row) -> Arguments:
+    """The last arguments, which the first sample leaves out."""
+    schema = row.operator._schema.arguments
+    return tuple(argument.default_value for argument in schema[len(row.arguments(row.first)) :])
+
+
 def own_memory(arguments: Sequence[Any]) -> Arguments:
     """A place in memory for every element: what is expanded cannot be changed one by one."""
     return tuple(x.clone() if isinstance(x, Tensor) and 0 in x.stride() else x for x in arguments)
 
 
-def assert_same_bits(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
-    for ours, theirs in zip(found, expected, strict=True):
+def assert_same_bits(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
 
 
@@ -118,6 +124,12 @@ each_row_with_gradient = pytest.mark.parametrize(
 
 for module in pkgutil.iter_modules(ops.__path__):
     importlib.import_module(f"qknorm.ops.{module.name}")
+SHORT_WAYS = {
+    operator.overload.name().removeprefix("qknorm::"): operator
+    for module in MODULES
+    for operator in vars(module).values()
+    if isinstance(operator, _dispatch.Operator)
+}
 # As the package registers them: the example of docs/operators.md adds one more when it is run.
 REGISTERED = frozenset(name for name in torch._C._dispatch_get_all_op_names() if name.startswith("qknorm::"))
 
@@ -134,23 +146,23 @@ class TestKernel:
 
     @each(dtypes=True)
     def test_values_are_those_of_the_twin(self, row: Row, sample: str, dtype: torch.dtype) -> None:
-        found = run(row, row.arguments(sample, dtype))
+        actual = run(row, row.arguments(sample, dtype))
         expected = run(row, widened(row.arguments(sample, dtype)), row.twin)
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(actual, expected, strict=True):
             torch.testing.assert_close(ours.to(theirs.dtype), theirs, **TOLERANCES[dtype])
 
     @each(with_gradient=True, dtypes=True)
     def test_gradients_are_those_of_the_twin(self, row: Row, sample: str, dtype: torch.dtype) -> None:
-        found = gradients(row, row.arguments(sample, dtype), dtype=dtype)
+        actual = gradients(row, row.arguments(sample, dtype), dtype=dtype)
         expected = gradients(row, widened(row.arguments(sample, dtype)), row.twin, dtype=dtype)
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(actual, expected, strict=True):
             torch.testing.assert_close(ours.double(), theirs, **TOLERANCES[dtype])
 
     @each()
     def test_layout_is_that_of_the_twin(self, row: Row, sample: str) -> None:
-        found = run(row, row.arguments(sample))
+        actual = run(row, row.arguments(sample))
         expected = run(row, row.arguments(sample), row.twin)
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(actual, expected, strict=True):
             assert (ours.dtype, ours.shape, ours.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
 
     @pytest.mark.parametrize("name", ["dropout", "relu_dropout"])
@@ -180,8 +192,8 @@ class TestKernel:
     )
     def test_the_number_of_threads_changes_no_bit(self, row: Row) -> None:
         def all_there_is() -> tuple[Tensor, ...]:
-            found = run(row, row.arguments(row.first))
-            return (*found, *gradients(row, row.arguments(row.first))) if row.differentiable else found
+            actual = run(row, row.arguments(row.first))
+            return (*actual, *gradients(row, row.arguments(row.first))) if row.differentiable else actual
 
         expected = all_there_is()
         try:
@@ -191,9 +203,19 @@ class TestKernel:
             torch.set_num_threads(1)
 
     @each_row
+    def test_the_short_way_computes_the_same(self, row: Row) -> None:
+        """What this package calls where nobody traces; `torch.ops.qknorm` is for everybody else."""
+        short = SHORT_WAYS[row.name]
+        filled = (*row.arguments(row.first), *defaults_after(row))
+        assert_same_bits(run(row, filled, short), run(row, row.arguments(row.first)))
+        if row.differentiable:
+            result = gradients(row, (*row.arguments(row.first), *defaults_after(row)), short)
+            assert_same_bits(result, gradients(row, row.arguments(row.first)))
+
+    @each_row
     def test_a_call_in_float64_is_left_to_the_twin(self, row: Row) -> None:
-        found = run(row, row.arguments(row.first, torch.float64))
-        assert_same_bits(found, run(row, row.arguments(row.first, torch.float64), row.twin))
+        result = run(row, row.arguments(row.first, torch.float64))
+        assert_same_bits(result, run(row, row.arguments(row.first, torch.float64), row.twin))
 
 
 class TestDerivatives:
@@ -232,23 +254,23 @@ class TestDerivatives:
         def zeros(gradient: Tensor) -> Tensor:
             return torch._efficientzerotensor(gradient.shape)
 
-        found = gradients(row, row.arguments(row.first), changed=zeros)
+        actual = gradients(row, row.arguments(row.first), changed=zeros)
         expected = gradients(row, row.arguments(row.first), changed=torch.zeros_like)
-        assert_same_bits([x + 0.0 for x in found], [x + 0.0 for x in expected])
+        assert_same_bits([x + 0.0 for x in actual], [x + 0.0 for x in expected])
 
     @each_row_with_gradient
     def test_a_gradient_may_be_negated_in_name_only(self, row: Row) -> None:
-        found = gradients(row, row.arguments(row.first), changed=lambda gradient: torch._neg_view(-gradient))
-        assert_same_bits(found, gradients(row, row.arguments(row.first)))
+        result = gradients(row, row.arguments(row.first), changed=lambda gradient: torch._neg_view(-gradient))
+        assert_same_bits(result, gradients(row, row.arguments(row.first)))
 
     @each_row_with_gradient
     def test_a_gradient_may_be_one_number_everywhere(self, row: Row) -> None:
         def expanded(gradient: Tensor) -> Tensor:
             return torch.tensor(0.5).expand(gradient.shape)
 
-        found = gradients(row, row.arguments(row.first), changed=expanded)
+        actual = gradients(row, row.arguments(row.first), changed=expanded)
         expected = gradients(row, row.arguments(row.first), changed=lambda g: torch.full_like(g, 0.5))
-        assert_same_bits(found, expected)
+        assert_same_bits(actual, expected)
 
     @each_row
     def test_an_argument_may_be_negated_in_name_only(self, row: Row) -> None:
@@ -293,9 +315,9 @@ class TestTorch:
         expected = run(row, row.arguments(row.first))
         arguments = row.arguments(row.first)
         with Watch() as watch:
-            found = run(row, arguments)
+            actual = run(row, arguments)
         assert watch.seen[0] == f"qknorm::{row.name}"
-        assert_same_bits(found, expected)
+        assert_same_bits(actual, expected)
 
     @each_row
     def test_counting_its_operations_changes_no_bit(self, row: Row) -> None:
@@ -332,15 +354,15 @@ def assert_compiled_is_the_same(row: Row, samples: list[str], backend: str) -> N
             if row.has_gradient(sample)
             for x in inputs_of(row, arguments)
         ]
-        outputs = [x for found in function(calls) for x in found]
+        outputs = [x for actual in function(calls) for x in actual]
         yield from outputs
         if inputs:
             given = cotangents_of(outputs, torch.float32)
             yield from torch.autograd.grad([x for x in outputs if x.requires_grad], inputs, given)
 
     compiled = torch.compile(compute, fullgraph=True, backend=backend)
-    found, expected = list(values_and_gradients(compiled)), list(values_and_gradients(compute))
-    for ours, theirs in zip(found, expected, strict=True):
+    actual, expected = list(values_and_gradients(compiled)), list(values_and_gradients(compute))
+    for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
@@ -425,12 +447,12 @@ _REPLACED: dict[str, Callable[[Row, Arguments], Replaced]] = {
 
 def outcomes(row: Row, calls: Sequence[tuple[str, Sequence[Any]]]) -> dict[str, str]:
     """What becomes of each call, in copies of this process that may die of it: the next copy goes on from there."""
-    found: list[str] = []
-    while len(found) < len(calls):
-        remaining = [arguments for _, arguments in calls[len(found) :]]
+    result: list[str] = []
+    while len(result) < len(calls):
+        remaining = [arguments for _, arguments in calls[len(result) :]]
         reported = [{"e": "an exception", "a": "an answer"}[letter] for letter in reports(row, remaining)]
-        found += reported if len(reported) == len(remaining) else [*reported, "a crash"]
-    return dict(zip((label for label, _ in calls), found, strict=True))
+        result += reported if len(reported) == len(remaining) else [*reported, "a crash"]
+    return dict(zip((label for label, _ in calls), result, strict=True))
 
 
 def reports(row: Row, calls: Sequence[Sequence[Any]]) -> str:
@@ -464,8 +486,8 @@ def _wrong_parameters() -> Iterator[Any]:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a crash has to be survived, which needs fork")
 @pytest.mark.parametrize(("row", "kind"), list(_wrong_parameters()))
 def test_wrong_arguments_are_an_exception(row: Row, kind: str) -> None:
-    found = outcomes(row, list(wrong_calls(row, kind)))
-    assert {label: end for label, end in found.items() if end != "an exception"} == {}
+    result = outcomes(row, list(wrong_calls(row, kind)))
+    assert {label: end for label, end in result.items() if end != "an exception"} == {}
 
 
 @needs_kernels

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 
 from qknorm.errors import InputError
-from qknorm.runs.language_recipe import load_any_recipe
+from qknorm.runs.any_recipe import load_any_recipe
 from qknorm.runs.recipe import load_recipe, make_recipe, save_recipe
+from qknorm.runs.run import Run
 
 BASE = {"data": {"corpus": "phrasebook-en-gl"}}
 
@@ -99,8 +100,8 @@ def test_a_named_corpus_brings_its_languages() -> None:
 def test_pairs_are_given_in_place_of_one() -> None:
     pairs = [{"corpus": "phrasebook-en-gl"}, {"source": "a", "target": "b", "languages": ["gl", "en"]}]
     recipe = make_recipe({"data": {"pairs": pairs}}, [], "")
-    assert [pair.languages for pair in recipe.data.all_pairs] == [("en", "gl"), ("gl", "en")]
-    assert [pair.corpus for pair in make_recipe(BASE, [], "").data.all_pairs] == ["phrasebook-en-gl"]
+    assert [direction.languages for direction in recipe.data.directions] == [("en", "gl"), ("gl", "en")]
+    assert [direction.corpus for direction in make_recipe(BASE, [], "").data.directions] == ["phrasebook-en-gl"]
 
 
 @pytest.mark.parametrize(
@@ -131,11 +132,10 @@ def test_settings_that_are_none_are_explained() -> None:
 
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+SWEEPS = {"lp-shakespeare", "lp-heads", "learning-rates"}  # tests/experiments/test_sweep.py plans them
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in RECIPES if path.stem != "lp-shakespeare"], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", [path for path in RECIPES if path.stem not in SWEEPS], ids=lambda path: path.stem)
 def test_the_recipes_of_the_project_are_valid(path: Path) -> None:
     assert load_any_recipe(path).name == path.stem
 
@@ -153,3 +153,30 @@ def test_files_that_are_no_recipes_are_named(tmp_path: Path, content: str) -> No
         load_recipe(tmp_path / "recipe.yaml")
     with pytest.raises(InputError, match="does not exist"):
         load_recipe(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize(("before", "now"), [("dot", "none"), ("lp", "lp"), ("rms", "rms"), ("layer", "layer")])
+def test_the_former_name_of_qk_norm_is_understood(before: str, now: str) -> None:
+    content = {**BASE, "model": {"attention": before}}
+    assert make_recipe(content, [], "").model.qk_norm == now
+    for setting in ("attention", "model.attention"):
+        with pytest.warns(UserWarning, match=f"{setting}={before} is written .*qk_norm={now} now"):
+            assert make_recipe(BASE, [f"{setting}={before}"], "").model.qk_norm == now
+
+
+def test_a_setting_replaces_the_key_of_either_name() -> None:
+    assert make_recipe({**BASE, "model": {"attention": "rms"}}, ["qk_norm=none"], "").model.qk_norm == "none"
+    with pytest.warns(UserWarning, match="is written"):
+        assert make_recipe({**BASE, "model": {"qk_norm": "rms"}}, ["attention=dot"], "").model.qk_norm == "none"
+    assert "attention is the former name of qk_norm; give one of them" in problem(
+        {"model": {"attention": "dot", "qk_norm": "lp"}}
+    )
+
+
+def test_a_recipe_says_new_names_and_a_run_folder_keeps_quiet(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    (tmp_path / "recipe.yaml").write_text("data: {corpus: phrasebook-en-gl}\nmodel: {attention: dot}")
+    recipe = Run.open(tmp_path).recipe
+    assert recipe.model.qk_norm == "none"
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="model.attention=dot is written model.qk_norm=none now"):
+        assert load_any_recipe(tmp_path / "recipe.yaml") == recipe

@@ -46,7 +46,7 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     """The parent is killed; its worker, which looks every second, ends by itself."""
     code = """
 import os, subprocess, sys
-worker = "import time; from qknorm.experiments.cells import _die_with; _die_with({}); time.sleep(600)"
+worker = "import time; from qknorm.experiments.cells import _die_with as d; d({}); print(flush=True); time.sleep(600)"
 process = subprocess.Popen([sys.executable, "-c", worker.format(os.getpid())])
 print(process.pid, flush=True)
 process.wait()
@@ -54,7 +54,7 @@ process.wait()
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
-    time.sleep(8)  # for it to have begun looking
+    assert parent.stdout.readline() == "\n"  # it has begun looking
     parent.kill()
     parent.wait()
     parent.stdout.close()

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from qknorm.training.half import HalfLinear, use_half_products
+from qknorm.models.layers import VocabularyLoss
+from qknorm.training.half import HalfLinear, HalfVocabularyLoss, use_half_products
 
 # bfloat16 has eight bits: each factor is rounded by 2^-9 at most, and so is the product.
 TOLERANCE = 0.02
@@ -47,3 +48,26 @@ def test_a_model_keeps_its_weights_and_names() -> None:
     assert [type(module) for module in model] == [HalfLinear, nn.LayerNorm, HalfLinear]
     assert before.keys() == model.state_dict().keys()
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_loss_and_its_gradients_are_those_of_the_exact_one() -> None:
+    torch.manual_seed(0)
+    states, weight, bias = torch.randn(700, 32), torch.randn(50, 32), torch.randn(50)
+    target = torch.randint(50, (700,))
+    outcomes = []
+    for loss, dtype in ((VocabularyLoss(), torch.float64), (HalfVocabularyLoss(), torch.float32)):
+        inputs = [tensor.to(dtype).requires_grad_() for tensor in (states, weight, bias)]
+        value = loss(*inputs, target, 0.1)
+        assert value.dtype == dtype
+        outcomes.append([value, *torch.autograd.grad(value, inputs)])
+    for exact, half in zip(*outcomes, strict=True):
+        assert half.dtype == torch.float32
+        torch.testing.assert_close(half.double(), exact, rtol=TOLERANCE, atol=TOLERANCE * exact.abs().max().item())
+
+
+def test_a_loss_that_is_only_reported_is_exact() -> None:
+    inputs = torch.randn(9, 32), torch.randn(50, 32), torch.randn(50), torch.randint(50, (9,)), 0.0
+    model = nn.Sequential(VocabularyLoss())
+    use_half_products(model)
+    assert model[0](*inputs) != VocabularyLoss()(*inputs)
+    assert model.eval()[0](*inputs) == VocabularyLoss()(*inputs)

@@ -80,6 +80,11 @@ def test_wider_models_learn_more_slowly() -> None:
     assert planner.peak_for(1024) == 0.75e-3
 
 
+def test_muon_has_larger_batches_and_wider_models_too() -> None:
+    assert [planner.budget_for(256, optimizer) for optimizer in ("adam", "adamw", "muon")] == [1024, 1024, 2048]
+    assert planner.budget_for(512, "muon") == 4096
+
+
 @pytest.mark.parametrize(("words", "merges"), [(1_000, 2_000), (430_000, 3_000), (6_000_000, 8_000)])
 def test_merges_grow_with_the_text(words: int, merges: int) -> None:
     assert planner.merges_for(words) == merges

@@ -2,94 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import hashlib
 import io
 import json
 import math
 import os
-import re
 import signal
 import stat
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
+from qknorm.optimisation.optimisers import OPTIMISERS
+from qknorm.optimisation.schedules import Schedule, Trapezoid
 from qknorm.runs import checkpoint
 from qknorm.runs.checkpoint import Checkpoints
 from qknorm.screen import Screen
 from qknorm.training import progress as progress_module
-from qknorm.training.schedules import Schedule
-from qknorm.training.trainer import Limits, Trainer
-
-
-class Counting:
-    """Batches of 1, 2, 3, 1, 2, 3, … tokens, each token a vector of 4."""
-
-    def __init__(self) -> None:
-        self.drawn = 0
-
-    def __iter__(self) -> Iterator[Tensor]:
-        while True:
-            self.drawn += 1
-            generator = torch.Generator().manual_seed(self.drawn)
-            yield torch.randn(1 + (self.drawn - 1) % 3, 4, generator=generator)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"drawn": self.drawn}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.drawn = state["drawn"]
-
-
-class Toy:
-    """A line through points, with noise on the inputs so that the random state matters."""
-
-    def __init__(self, scores: dict[int, float] | None = None, bad: int | None = None, noise: float = 0.1) -> None:
-        torch.manual_seed(1)
-        self.model = nn.Linear(4, 1)
-        self.batches = Counting()
-        self.scores, self.bad, self.noise = scores or {}, bad, noise
-        self.validations = 0
-
-    def loss(self, batch: Tensor) -> tuple[Tensor, int]:
-        noisy = batch + self.noise * torch.randn_like(batch)
-        loss = (self.model(noisy) - batch.sum(1, keepdim=True)).square().mean()
-        return loss * (math.nan if self.batches.drawn == self.bad else 1.0), len(batch)
-
-    def validate(self) -> dict[str, float]:
-        self.validations += 1
-        return {"dev_bleu": self.scores.get(self.validations, float(self.validations))}
-
-
-def trainer(
-    folder: Path,
-    task: Toy | None = None,
-    schedule: Schedule | None = None,
-    console: Screen | None = None,
-    **limits: Any,
-) -> Trainer:
-    chosen = {
-        "validate_every": 4, "max_validations": 100, "max_updates": 12, "min_rate": 0.0, "stop_after": None,
-        "accumulate": 1, "clip": 1e9,
-    } | limits  # fmt: skip
-    folder.mkdir(exist_ok=True)
-    return Trainer(
-        task or Toy(),
-        schedule or Schedule("constant", 0.01),
-        Limits(**chosen),
-        folder,
-        console or Screen(quiet=True),
-    )
+from qknorm.training.validation import Validation
+from tests.training.toy import Counting, Toy, scored, trainer
 
 
 def steps(folder: Path) -> list[int]:
@@ -142,14 +81,14 @@ def test_the_rate_decays_with_the_scores_and_training_ends_below_the_least_rate(
 
 
 def trapezoid(total: int, decay: int) -> Schedule:
-    return Schedule("trapezoid", 0.01, warmup=2, total=total, decay=decay)
+    return Trapezoid(0.01, warmup=2, total=total, decay=decay)
 
 
 class ByStep(Toy):
     """Scores by the number of batches seen, so that a run that goes on gets those of one that never stopped."""
 
-    def validate(self) -> dict[str, float]:
-        return {"dev_bleu": self.scores.get(self.batches.drawn, float(self.batches.drawn))}
+    def validate(self) -> Validation:
+        return scored(self.scores.get(self.batches.drawn, float(self.batches.drawn)))
 
 
 def test_a_prolonged_run_is_the_longer_run_that_was_never_planned_shorter(tmp_path: Path) -> None:
@@ -170,6 +109,18 @@ def test_a_prolonged_run_is_the_longer_run_that_was_never_planned_shorter(tmp_pa
         ours, theirs = (folder / "checkpoints" / "step-000022" / name for folder in (run, tmp_path / "long"))
         assert ours.read_bytes() == theirs.read_bytes()
     assert steps(run) == [4, 8, 10, 12, 14, 16, 20, 22]
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_a_resumed_run_goes_on_exactly_with_every_optimiser(optimiser: str, tmp_path: Path) -> None:
+    trainer(tmp_path / "whole", ByStep(), optimiser=optimiser).train()
+    trainer(tmp_path / "run", ByStep(), optimiser=optimiser, max_updates=8).train()
+    loop = trainer(tmp_path / "run", ByStep(), optimiser=optimiser)
+    assert loop.resume()
+    loop.train()
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        ours, theirs = (tmp_path / run / "checkpoints" / "step-000012" / name for run in ("run", "whole"))
+        assert ours.read_bytes() == theirs.read_bytes()
 
 
 def test_the_best_from_before_stays_in_use_until_a_better_one_comes(tmp_path: Path) -> None:
@@ -195,13 +146,13 @@ def test_a_flat_rate_that_brings_nothing_falls_sooner(tmp_path: Path) -> None:
     """Scores rise until update 8; two validations later the decay of 6 updates begins, and a resumed run knows it."""
     scores = dict.fromkeys(range(12, 40), 5.0)
     settings: dict[str, Any] = {"max_updates": 40, "stop_after": 2}
-    shown = io.StringIO()
-    console = Screen(file=shown, width=200)
+    printed = io.StringIO()
+    console = Screen(file=printed, width=200)
     progress = trainer(tmp_path, ByStep(scores), trapezoid(40, 6), console, **settings).train()
     assert progress.step == 16 + 6
     assert progress.shortened == (40, 22)
-    assert "The score has not risen for 2 validations" in shown.getvalue()
-    assert "ends after 22 updates instead of 40" in shown.getvalue()
+    assert "The score has not risen for 2 validations" in printed.getvalue()
+    assert "ends after 22 updates instead of 40" in printed.getvalue()
     rates = [json.loads(line)["lr"] for line in read_lines(tmp_path / "metrics.jsonl")]
     assert rates[:4] == pytest.approx([0.01] * 4)
     assert rates[-1] == pytest.approx(0.01 / 7)
@@ -220,11 +171,29 @@ def test_the_mean_of_the_last_weights_is_used_if_it_scores_better(score: float, 
     assert checkpoints.best_score() == max(score, 3.0)
 
 
+@pytest.mark.parametrize("lacking", ["step-000008", "step-000012"])
+def test_a_mean_is_that_of_the_checkpoints_which_have_a_tensor(lacking: str, tmp_path: Path) -> None:
+    """A run that was begun by an earlier version has checkpoints with fewer tensors than those that come after them."""
+    trainer(tmp_path).train()
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    file = checkpoints.folder / lacking / "model.safetensors"
+    weights = load_file(file)
+    bias = load_file(checkpoints.folder / ({"step-000008", "step-000012"} - {lacking}).pop() / file.name)["bias"]
+    del weights["bias"]
+    save_file(weights, file)
+    (file.parent / "state.json").write_text(json.dumps({"digests": digests(file)}))
+    assert torch.equal(load_file(checkpoints.average([12, 8]) / file.name)["bias"], bias)
+
+
+def digests(*files: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
 def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
     class Language(Toy):
-        def validate(self) -> dict[str, float]:
+        def validate(self) -> Validation:
             self.validations += 1
-            return {"val_loss": [3.0, 1.0, 2.0][self.validations - 1]}
+            return Validation({"val_loss": [3.0, 1.0, 2.0][self.validations - 1]}, "val_loss", more_is_better=False)
 
     trainer(tmp_path, Language()).train()
     assert (tmp_path / "checkpoints" / "best").read_text() == "step-000008\n"
@@ -297,7 +266,7 @@ def _fill_disk(full_at: str, patch: pytest.MonkeyPatch) -> None:
     elif full_at == "metrics.jsonl":
 
         def write(self: progress_module.Report, *_: object) -> None:
-            with (self.folder / "metrics.jsonl").open("a") as file:
+            with self.run.metrics_file.open("a") as file:
                 file.write('{"step": 8, "sec')
             raise full
 
@@ -334,7 +303,7 @@ def test_a_file_that_may_not_grow_keeps_the_checkpoint_before(tmp_path: Path) ->
 
 def test_checkpoints_of_interruptions_do_not_push_out_those_of_validations(tmp_path: Path) -> None:
     loop = trainer(tmp_path, average=3, max_updates=12)
-    loop.interruption.wanted = True
+    loop.interruption.requested = True
     with pytest.raises(KeyboardInterrupt):
         loop.train()
     assert steps_saved(tmp_path) == [1]
@@ -357,28 +326,6 @@ def test_a_colleague_may_read_the_weights(tmp_path: Path) -> None:
     (checkpoint,) = (tmp_path / "checkpoints").glob("step-*")
     assert stat.S_IMODE(checkpoint.stat().st_mode) == 0o750
     assert {stat.S_IMODE(path.stat().st_mode) for path in checkpoint.iterdir()} == {0o640}
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no such signal here")
-@pytest.mark.parametrize("is_ignored", [False, True])
-def test_a_closed_terminal_ends_a_run_unless_it_is_ignored(is_ignored: bool, tmp_path: Path) -> None:
-    """Ignored as by nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
-    try:
-        loop = trainer(tmp_path)
-        update = loop.update
-
-        def close_terminal_and_update(stream: Iterator[Any]) -> None:
-            if loop.progress.step == 5:
-                os.kill(os.getpid(), signal.SIGHUP)
-            update(stream)
-
-        loop.update = close_terminal_and_update  # type: ignore[method-assign]
-        with contextlib.nullcontext() if is_ignored else pytest.raises(KeyboardInterrupt):
-            loop.train()
-        assert loop.progress.step == (12 if is_ignored else 6)
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def metrics_of(folder: Path) -> list[int]:
@@ -419,7 +366,7 @@ def killed(*_: object) -> Path:
     raise SystemExit
 
 
-def interrupted() -> dict[str, float]:
+def interrupted() -> Validation:
     raise KeyboardInterrupt
 
 
@@ -430,38 +377,3 @@ def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
     assert not loop.resume()
     loop.train()
     assert not (tmp_path / "checkpoints" / ".saving-xyz").exists()
-
-
-def test_a_person_sees_a_bar_and_a_file_gets_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LINES", 0.0)
-    facts = r"loss \d+\.\d+, lr 1\.00e-02, [\d,]+ tokens/s, at most \d+\.\d min left"
-    for terminal in (True, False):
-        shown = io.StringIO()
-        console = Screen(file=shown, force_terminal=terminal, width=160, color_system=None)
-        trainer(tmp_path / str(terminal), console=console).train()
-        text = shown.getvalue()
-        assert ("━" in text) == terminal
-        assert len(re.findall(rf"update \d+ of 12: {facts}", text)) == (3 if terminal else 3 + 12)
-        assert len(re.findall(r"dev_bleu \d", text)) == 3
-        if terminal:
-            assert re.findall(rf"12/12 ━+ {facts}", text)
-
-
-def test_tensorboard_gets_the_metrics(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    trainer(tmp_path, max_updates=8, tensorboard=True).train()
-    loop = trainer(tmp_path, tensorboard=True)
-    assert loop.resume()
-    loop.train()
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [event.step for event in events.Scalars("dev_bleu")] == [4, 8, 12]
-    losses = [json.loads(line)["train_loss"] for line in read_lines(tmp_path / "metrics.jsonl")]
-    assert [event.value for event in events.Scalars("train_loss")] == pytest.approx(losses)
-
-
-def test_without_tensorboard_a_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(InputError, match=r"install it with: pip install 'qknorm\[tensorboard\]'"):
-        trainer(tmp_path, tensorboard=True)

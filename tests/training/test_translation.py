@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,11 @@ from safetensors.torch import load_file
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
+from qknorm.metrics.metric import Metric
+from qknorm.metrics.table import METRICS
 from qknorm.runs.recipe import make_recipe
-from qknorm.runs.run import Run
+from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
-from qknorm.training import translation
 from qknorm.training.trainer import Trainer
 from qknorm.training.translation import train
 
@@ -69,12 +72,12 @@ class TestSeveralPairs:
 
     def test_languages_have_one_vector_each_and_pieces_of_their_own(self, two_pairs: Content, tmp_path: Path) -> None:
         trained(two_pairs, tmp_path / "run")
-        run = Run(tmp_path / "run")
+        run = TranslatorRun(tmp_path / "run")
         model, parts = run.make_model(), run.parts
         assert parts.languages() == ["en", "gl"]
-        assert model.pairs == [(0, 1), (1, 0)]
+        assert model.directions == [(0, 1), (1, 0)]
         assert model.languages.shape[0] == 2
-        pieces = [set(pair.target_pieces) for pair in parts.pairs]
+        pieces = [set(direction.target_pieces) for direction in parts.directions]
         assert pieces[0] - pieces[1]
         assert pieces[1] - pieces[0]
 
@@ -129,6 +132,16 @@ class TestHalfPrecision:
             trained(content, tmp_path / "run", "precision=fp16")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Given(Metric):
+    """Scores that are given."""
+
+    values: Iterator[float]
+
+    def score(self, *_: object) -> float:
+        return next(self.values)
+
+
 class TestWhatIsTested:
     def test_the_mean_of_the_last_checkpoints(self, content: Content, tmp_path: Path) -> None:
         run = tmp_path / "run"
@@ -165,27 +178,12 @@ class TestWhatIsTested:
         self, content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, best: str
     ) -> None:
         """With scores that are given: those of models this small are often 0."""
-        given = {"bleu": iter([1.0, 2.0, 3.0]), "chrf": iter([1.0, 3.0, 2.0])}
+        given = {"bleu": [1.0, 2.0, 3.0], "chrf": [1.0, 3.0, 2.0]}
         for name, values in given.items():
-            monkeypatch.setattr(translation, name, lambda *_, values=values, **__: next(values))
+            with_test_set = chain(values, repeat(0.0))
+            monkeypatch.setitem(METRICS, name, Given(name, values=with_test_set))
         trained(content, tmp_path / "run", f"metric={metric}", "max_updates=24")
         assert (tmp_path / "run" / "checkpoints" / "best").read_text() == f"{best}\n"
-
-
-class TestSplittingOff:
-    def test_only_what_is_missing(self, content: Content, tmp_path: Path) -> None:
-        changed = copy.deepcopy(content)
-        del changed["data"]["test"]
-        trained(changed, tmp_path / "run", "max_updates=1")
-        data = tmp_path / "run" / "data"
-        assert sorted(path.name for path in data.iterdir()) == [
-            "test.source",
-            "test.target",
-            "train.source",
-            "train.target",
-        ]
-        assert len(list(read_lines(data / "test.source"))) == 30
-        assert len(list(read_lines(data / "train.source"))) == 270
 
 
 class TestResume:

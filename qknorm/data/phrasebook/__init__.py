@@ -1,5 +1,5 @@
 """phrasebook-en-gl, the corpus that needs no network: a grammar and its words."""
 
-from qknorm.data.phrasebook.grammar import MAXIMUM, Pair, lexicon_size, pairs
+from qknorm.data.phrasebook.grammar import MAXIMUM, Bilingual, lexicon_size, pairs
 
-__all__ = ["MAXIMUM", "Pair", "lexicon_size", "pairs"]
+__all__ = ["MAXIMUM", "Bilingual", "lexicon_size", "pairs"]

@@ -16,28 +16,28 @@ from qknorm.data.phrasebook.lexicon import (
     ADJECTIVES,
     NOUNS,
     Adjective,
+    Bilingual,
     Determiner,
     Noun,
-    Pair,
     Verb,
     conjugate,
     contract,
 )
 
-__all__ = ["MAXIMUM", "Pair", "lexicon_size", "pairs"]
+__all__ = ["MAXIMUM", "Bilingual", "lexicon_size", "pairs"]
 
 MAXIMUM = 500_000  # beyond this the small constructions are long used up and the mixture is no longer natural
 
 T = TypeVar("T")
-NOTHING = Pair("", "")
+NOTHING = Bilingual("", "")
 
 
-def pairs(count: int, seed: int = 0) -> list[Pair]:
+def pairs(count: int, seed: int = 0) -> list[Bilingual]:
     """The first `count` distinct pairs drawn with `seed`; a larger count continues the same list."""
     if not 0 <= count <= MAXIMUM:
         raise ValueError(f"phrasebook-en-gl gives from 0 to {MAXIMUM:,} pairs; {count:,} were asked for")
     dice = Dice(seed)
-    drawn: dict[Pair, None] = {}
+    drawn: dict[Bilingual, None] = {}
     while len(drawn) < count:
         drawn[draw_sentence(dice)] = None
     return list(drawn)
@@ -80,7 +80,7 @@ ME, YOU, HE, WE, YOU_ALL, THEY = range(6)  # the person and number of a verb
 class Phrase(NamedTuple):
     """A noun phrase or pronoun, with what a verb or an adjective must agree with."""
 
-    text: Pair
+    text: Bilingual
     person: int = HE
     feminine: bool = False
 
@@ -91,15 +91,15 @@ class Phrase(NamedTuple):
 
 
 PRONOUNS = (
-    Phrase(Pair("I", ""), ME),
-    Phrase(Pair("you", ""), YOU),
-    Phrase(Pair("he", "el"), HE),
-    Phrase(Pair("we", ""), WE),
-    Phrase(Pair("you all", ""), YOU_ALL),
-    Phrase(Pair("they", "eles"), THEY),
-    Phrase(Pair("she", "ela"), HE, feminine=True),
+    Phrase(Bilingual("I", ""), ME),
+    Phrase(Bilingual("you", ""), YOU),
+    Phrase(Bilingual("he", "el"), HE),
+    Phrase(Bilingual("we", ""), WE),
+    Phrase(Bilingual("you all", ""), YOU_ALL),
+    Phrase(Bilingual("they", "eles"), THEY),
+    Phrase(Bilingual("she", "ela"), HE, feminine=True),
 )
-IT = Phrase(Pair("it", ""))
+IT = Phrase(Bilingual("it", ""))
 
 
 def words(*parts: str) -> str:
@@ -107,19 +107,19 @@ def words(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-def join(*parts: Pair) -> Pair:
+def join(*parts: Bilingual) -> Bilingual:
     """The parts one after the other in both languages."""
-    return Pair(words(*(part.english for part in parts)), words(*(part.galician for part in parts)))
+    return Bilingual(words(*(part.english for part in parts)), words(*(part.galician for part in parts)))
 
 
-def with_comma(first: Pair, second: Pair) -> Pair:
+def with_comma(first: Bilingual, second: Bilingual) -> Bilingual:
     """The two with a comma between."""
-    return Pair(f"{first.english}, {second.english}", f"{first.galician}, {second.galician}")
+    return Bilingual(f"{first.english}, {second.english}", f"{first.galician}, {second.galician}")
 
 
-def after(english: str, galician: str, phrase: Pair) -> Pair:
+def after(english: str, galician: str, phrase: Bilingual) -> Bilingual:
     """The phrase after a preposition, which may contract in Galician."""
-    return Pair(f"{english} {phrase.english}", contract(galician, phrase.galician))
+    return Bilingual(f"{english} {phrase.english}", contract(galician, phrase.galician))
 
 
 def indefinite(english: str) -> str:
@@ -127,9 +127,9 @@ def indefinite(english: str) -> str:
     return f"an {english}" if english[0] in "aeiouAEIOU" and not english.startswith("uni") else f"a {english}"
 
 
-def agree(word: Adjective, phrase: Phrase) -> Pair:
+def agree(word: Adjective, phrase: Phrase) -> Bilingual:
     """The word in the gender and number of the phrase."""
-    return Pair(word.english, word.forms[2 * phrase.plural + phrase.feminine])
+    return Bilingual(word.english, word.forms[2 * phrase.plural + phrase.feminine])
 
 
 def noun_phrase(noun: Noun, determiner: Determiner, plural: bool = False, adjective: Adjective | None = None) -> Phrase:
@@ -139,7 +139,9 @@ def noun_phrase(noun: Noun, determiner: Determiner, plural: bool = False, adject
     english = words(quality.english, noun.english[plural])
     english = indefinite(english) if determiner is lexicon.A else words(determiner.english[plural], english)
     form = determiner.forms[2 * plural + noun.feminine]
-    return phrase._replace(text=Pair(english, words(form, noun.galician[plural], quality.galician, determiner.tail)))
+    return phrase._replace(
+        text=Bilingual(english, words(form, noun.galician[plural], quality.galician, determiner.tail))
+    )
 
 
 def in_general(noun: Noun, article: bool = False) -> Phrase:
@@ -151,7 +153,7 @@ def in_general(noun: Noun, article: bool = False) -> Phrase:
 def repeat(phrase: Phrase) -> Phrase:
     """The same person once more: a pronoun in English, nothing in Galician."""
     pronoun = PRONOUNS[-1 if phrase.person == HE and phrase.feminine else phrase.person]
-    return phrase._replace(text=Pair(pronoun.text.english, ""))
+    return phrase._replace(text=Bilingual(pronoun.text.english, ""))
 
 
 # -- Verbs -------------------------------------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ class Action(NamedTuple):
     """A verb with all that follows it."""
 
     verb: Verb
-    text: Pair = NOTHING
+    text: Bilingual = NOTHING
 
 
 class Clause(NamedTuple):
@@ -226,7 +228,7 @@ class Clause(NamedTuple):
     negative: bool = False
 
 
-def predicate(clause: Clause) -> Pair:
+def predicate(clause: Clause) -> Bilingual:
     """The clause without its subject."""
     subject, action, tense, negative = clause
     auxiliary, rest, english = english_verb(action.verb, tense, subject.person)
@@ -234,32 +236,32 @@ def predicate(clause: Clause) -> Pair:
     if negative:
         english = words("cannot" if auxiliary == "can" else f"{auxiliary} not", rest)
         galician = f"non {galician}"
-    return join(Pair(english, galician), action.text)
+    return join(Bilingual(english, galician), action.text)
 
 
-def statement(clause: Clause, adverb: Pair = NOTHING) -> Pair:
+def statement(clause: Clause, adverb: Bilingual = NOTHING) -> Bilingual:
     """The clause as a statement; the adverb stands before the verb."""
     return join(clause.subject.text, adverb, predicate(clause))
 
 
-def question(clause: Clause, asked: Pair = NOTHING) -> Pair:
+def question(clause: Clause, asked: Bilingual = NOTHING) -> Bilingual:
     """The clause as a question; only after a question word does the Galician subject follow the verb."""
     subject, action, tense, negative = clause
     auxiliary, rest, _ = english_verb(action.verb, tense, subject.person)
     english = words(asked.english, auxiliary, subject.text.english, "not" if negative else "", rest)
     verb = words("non" if negative else "", galician_verb(action.verb, tense, subject.person))
     order = (verb, subject.text.galician) if asked.galician else (subject.text.galician, verb)
-    return join(Pair(english, words(asked.galician, *order)), action.text)
+    return join(Bilingual(english, words(asked.galician, *order)), action.text)
 
 
-def be(phrase: Phrase, adjective: Adjective, degree: Pair = NOTHING) -> Action:
+def be(phrase: Phrase, adjective: Adjective, degree: Bilingual = NOTHING) -> Action:
     """To be big, tired or very old: ser or estar, as the adjective asks."""
     return Action(lexicon.COPULAS[adjective.copula], join(degree, agree(adjective, phrase)))
 
 
-def add_object(verb: Verb, phrase: Pair) -> Action:
+def add_object(verb: Verb, phrase: Bilingual) -> Action:
     """The verb with its object, after the Galician preposition if it takes one."""
-    return Action(verb, Pair(phrase.english, contract(verb.tail, phrase.galician)))
+    return Action(verb, Bilingual(phrase.english, contract(verb.tail, phrase.galician)))
 
 
 _CLITICS = ("me", "che", "lle", "nos", "vos", "lles")
@@ -274,9 +276,9 @@ def galician_like(subject: Phrase, liked: Phrase, past: bool = False, negative: 
     return words(dative, f"non {clitic} {verb}" if negative else _STRESSED[verb] + clitic, liked.text.galician)
 
 
-def sentence(text: Pair, mark: str = ".") -> Pair:
+def sentence(text: Bilingual, mark: str = ".") -> Bilingual:
     """The text with a capital and its final mark; Galician has no opening one."""
-    return Pair(*(part[0].upper() + part[1:] + mark for part in text))
+    return Bilingual(*(part[0].upper() + part[1:] + mark for part in text))
 
 
 # -- Drawing persons, things and places --------------------------------------------------------------------------------
@@ -336,7 +338,7 @@ def draw_name(dice: Dice) -> Phrase:
     """Ana, or Antón."""
     feminine = dice.chance(0.5)
     name = dice.pick(lexicon.NAMES[feminine])
-    return Phrase(Pair(name, name), HE, feminine)
+    return Phrase(Bilingual(name, name), HE, feminine)
 
 
 def draw_relative(dice: Dice) -> Phrase:
@@ -363,8 +365,8 @@ def draw_person(dice: Dice) -> Phrase:
         return draw_named(dice)
     first, second = draw_name(dice), draw_phrase(dice, dice.pick(NOUNS["family"]), lexicon.POSSESSIVES)
     if dice.chance(0.3):
-        return Phrase(join(first.text, Pair("and I", "e mais eu")), WE)
-    return Phrase(join(first.text, Pair("and", "e"), second.text), THEY, first.feminine and second.feminine)
+        return Phrase(join(first.text, Bilingual("and I", "e mais eu")), WE)
+    return Phrase(join(first.text, Bilingual("and", "e"), second.text), THEY, first.feminine and second.feminine)
 
 
 def draw_thing(dice: Dice, kinds: Sequence[str] = _DESCRIBED_KINDS, qualified: float = 0.0) -> tuple[Noun, Phrase]:
@@ -373,12 +375,12 @@ def draw_thing(dice: Dice, kinds: Sequence[str] = _DESCRIBED_KINDS, qualified: f
     return noun, draw_phrase(dice, noun, _DEMONSTRATIVES if noun.kind in _UNOWNED_KINDS else _DEFINITE, qualified)
 
 
-def in_city(dice: Dice) -> Pair:
+def in_city(dice: Dice) -> Bilingual:
     """In Vigo, na Coruña."""
     return after("in", "en", dice.pick(lexicon.CITIES))
 
 
-def in_place(dice: Dice, kinds: Sequence[str], qualified: float = 0.15) -> Pair:
+def in_place(dice: Dice, kinds: Sequence[str], qualified: float = 0.15) -> Bilingual:
     """In the kitchen = na cociña; at times a city instead of a place within one."""
     if "town" in kinds and dice.chance(0.25):
         return in_city(dice)
@@ -387,7 +389,7 @@ def in_place(dice: Dice, kinds: Sequence[str], qualified: float = 0.15) -> Pair:
     return after(preposition, "en", draw_phrase(dice, noun, _PLACING, qualified).text)
 
 
-def draw_spot(dice: Dice, noun: Noun) -> Pair:
+def draw_spot(dice: Dice, noun: Noun) -> Bilingual:
     """Where the noun may be: on the table, behind the house; never near itself."""
     relation, kinds = dice.pick(lexicon.SPOTS[noun.kind])
     if relation == "in":
@@ -402,30 +404,35 @@ def draw_spot(dice: Dice, noun: Noun) -> Pair:
 # -- Drawing times -----------------------------------------------------------------------------------------------------
 
 
-def hour(value: int, half: bool) -> Pair:
+def hour(value: int, half: bool) -> Bilingual:
     """Three o'clock = as tres, half past one = a unha e media."""
     english, galician = lexicon.number(value, feminine=True)
     article = "a" if value == 1 else "as"
     if half:
-        return Pair(f"half past {english}", f"{article} {galician} e media")
-    return Pair(f"{english} o'clock", f"{article} {galician}")
+        return Bilingual(f"half past {english}", f"{article} {galician} e media")
+    return Bilingual(f"{english} o'clock", f"{article} {galician}")
 
 
 _HOURS = tuple(hour(value, half) for value in range(1, 13) for half in (False, True))
 _SPANS = tuple(
     join(lexicon.number(count, feminine=unit.galician == "semanas"), unit)
-    for unit in (Pair("days", "días"), Pair("weeks", "semanas"), Pair("months", "meses"), Pair("years", "anos"))
+    for unit in (
+        Bilingual("days", "días"),
+        Bilingual("weeks", "semanas"),
+        Bilingual("months", "meses"),
+        Bilingual("years", "anos"),
+    )
     for count in range(2, 6)
 )
-_TURNS = (*(Pair(day, f"o {singular}") for day, singular, _ in lexicon.DAYS), *lexicon.SEASONS)
+_TURNS = (*(Bilingual(day, f"o {singular}") for day, singular, _ in lexicon.DAYS), *lexicon.SEASONS)
 _AT_HOUR = tuple(after("at", "a", time) for time in _HOURS)
-_ON_DAY = tuple(Pair(f"on {day}", f"o {singular}") for day, singular, _ in lexicon.DAYS)
-_ON_DAYS = tuple(Pair(f"on {day}s", f"os {plural}") for day, _, plural in lexicon.DAYS)
+_ON_DAY = tuple(Bilingual(f"on {day}", f"o {singular}") for day, singular, _ in lexicon.DAYS)
+_ON_DAYS = tuple(Bilingual(f"on {day}s", f"os {plural}") for day, _, plural in lexicon.DAYS)
 _IN_MONTH = tuple(after("in", "en", month) for month in lexicon.MONTHS)
 _IN_SEASON = tuple(after("in", "en", season) for season in lexicon.SEASONS)
-_LAST = tuple(Pair(f"last {turn.english}", f"{turn.galician} pasad{turn.galician[0]}") for turn in _TURNS)
-_NEXT = tuple(Pair(f"next {turn.english}", f"{turn.galician} que vén") for turn in _TURNS)
-_AGO = tuple(Pair(f"{span.english} ago", f"hai {span.galician}") for span in _SPANS)
+_LAST = tuple(Bilingual(f"last {turn.english}", f"{turn.galician} pasad{turn.galician[0]}") for turn in _TURNS)
+_NEXT = tuple(Bilingual(f"next {turn.english}", f"{turn.galician} que vén") for turn in _TURNS)
+_AGO = tuple(Bilingual(f"{span.english} ago", f"hai {span.galician}") for span in _SPANS)
 _IN_A_WHILE = tuple(after("in", "dentro de", span) for span in _SPANS[:8])
 
 # The tables of times that suit a tense; any tense not here speaks of what is to come.
@@ -439,7 +446,7 @@ _TIMES = {
 }
 
 
-def draw_time(dice: Dice, clause: Clause, probability: float) -> Pair:
+def draw_time(dice: Dice, clause: Clause, probability: float) -> Bilingual:
     """A time that suits the tense, or nothing; a state has none."""
     if clause.action.verb.aspect == "state" or not dice.chance(probability):
         return NOTHING
@@ -457,7 +464,7 @@ _TENSES = {
     "mishap": (PRESENT, *[PAST] * 4, WILL),
     "state": (*[PRESENT] * 6, *[PAST] * 2, WILL),
 }
-_DEGREES = (*[Pair("very", "moi")] * 4, Pair("too", "demasiado"))
+_DEGREES = (*[Bilingual("very", "moi")] * 4, Bilingual("too", "demasiado"))
 _MOSTLY_NOW = (PRESENT, PRESENT, PRESENT, PAST)
 _LASTING = [verb for verb in lexicon.TRANSITIVES if verb.aspect == "lasting" and verb.past != verb.base]
 _AKIN = [akin for kind in NOUNS if len(akin := [verb for verb in _LASTING if verb.objects[0] == kind]) > 1]
@@ -473,7 +480,7 @@ def draw_tense(dice: Dice, verb: Verb) -> Tense:
     return GOING_TO if tense is PAST and verb.past == verb.base else tense
 
 
-def draw_company(dice: Dice, subject: Phrase, probability: float) -> Pair:
+def draw_company(dice: Dice, subject: Phrase, probability: float) -> Bilingual:
     """Nothing, or with whom; never "I" with "us" or "you" with "you"."""
     if not dice.chance(probability):
         return NOTHING
@@ -482,7 +489,7 @@ def draw_company(dice: Dice, subject: Phrase, probability: float) -> Pair:
     return after("with", "con", (draw_name if dice.chance(0.4) else draw_relative)(dice).text)
 
 
-def draw_place(dice: Dice, verb: Verb, probability: float) -> Pair:
+def draw_place(dice: Dice, verb: Verb, probability: float) -> Bilingual:
     """Nothing, or where one does this."""
     return in_place(dice, verb.places) if verb.places and dice.chance(probability) else NOTHING
 
@@ -505,7 +512,7 @@ def draw_activity(dice: Dice, subject: Phrase) -> Action:
     """To swim, perhaps well, with someone, somewhere."""
     verb = dice.pick(lexicon.ACTIVITIES)
     one_word = not verb.tail and " " not in verb.base
-    manner = dice.pick(lexicon.MANNERS) if one_word and dice.chance(0.2) else Pair("", verb.tail)
+    manner = dice.pick(lexicon.MANNERS) if one_word and dice.chance(0.2) else Bilingual("", verb.tail)
     return Action(verb, join(manner, draw_company(dice, subject, 0.2), draw_place(dice, verb, 0.5)))
 
 
@@ -556,7 +563,7 @@ def draw_condition(dice: Dice, subject: Phrase, negative: float = 0.2) -> Clause
         action = Action(lexicon.TER, dice.pick(lexicon.FEELINGS))
     elif roll < 15:
         english, galician = agree(dice.pick(lexicon.PROFESSIONS), subject)
-        action = Action(lexicon.SER, Pair(f"{english}s" if subject.plural else indefinite(english), galician))
+        action = Action(lexicon.SER, Bilingual(f"{english}s" if subject.plural else indefinite(english), galician))
     elif roll < 18:
         action = Action(lexicon.SER, after("from", "de", dice.pick(lexicon.CITIES)))
     else:
@@ -567,14 +574,14 @@ def draw_condition(dice: Dice, subject: Phrase, negative: float = 0.2) -> Clause
 # -- Sentences: what people do and are ---------------------------------------------------------------------------------
 
 
-def plain(dice: Dice) -> Pair:
+def plain(dice: Dice) -> Bilingual:
     """Yesterday Ana bought two red shirts at the market."""
     clause = draw_clause(dice, draw_person(dice))
     time = draw_time(dice, clause, 0.5)
     return sentence(join(time, statement(clause)) if dice.chance(0.3) else join(statement(clause), time))
 
 
-def with_adverb(dice: Dice) -> Pair:
+def with_adverb(dice: Dice) -> Bilingual:
     """I never drink wine; of a state, only "also"."""
     clause = draw_clause(dice, draw_person(dice), negative=0)
     if clause.tense is PAST and clause.action.verb.aspect != "state":
@@ -583,31 +590,33 @@ def with_adverb(dice: Dice) -> Pair:
     return sentence(statement(clause._replace(tense=PRESENT), dice.pick(adverbs)))
 
 
-def condition(dice: Dice) -> Pair:
+def condition(dice: Dice) -> Bilingual:
     """My mother is a doctor."""
     return sentence(statement(draw_condition(dice, draw_person(dice))))
 
 
-def yes_no(dice: Dice) -> Pair:
+def yes_no(dice: Dice) -> Bilingual:
     """Do you eat meat every day? Is Ana tired?"""
     subject = draw_person(dice)
     clause = draw_condition(dice, subject, 0) if dice.chance(0.25) else draw_clause(dice, subject, 0)
     return sentence(join(question(clause), draw_time(dice, clause, 0.2)), "?")
 
 
-def answer(dice: Dice) -> Pair:
+def answer(dice: Dice) -> Bilingual:
     """No, I do not eat meat."""
     clause = draw_clause(dice, dice.pick(PRONOUNS), negative=0.5)
-    return sentence(with_comma(Pair("no", "non") if clause.negative else Pair("yes", "si"), statement(clause)))
+    return sentence(
+        with_comma(Bilingual("no", "non") if clause.negative else Bilingual("yes", "si"), statement(clause))
+    )
 
 
-def likes(dice: Dice) -> Pair:
+def likes(dice: Dice) -> Bilingual:
     """Ana likes apples. I did not like the film. Do you like to swim?"""
     subject = dice.pick(PRONOUNS) if dice.chance(0.5) else draw_named(dice)
     past, asking = False, dice.chance(0.25)
     if dice.chance(0.25):
         verb = dice.pick(lexicon.ACTIVITIES)
-        liked = Phrase(Pair(f"to {verb.base}", words(verb.infinitive, verb.tail)))
+        liked = Phrase(Bilingual(f"to {verb.base}", words(verb.infinitive, verb.tail)))
     elif dice.chance(0.6):
         liked = in_general(draw_noun(dice, (*_EDIBLE, "pet", "livestock", "language")), article=True)
     else:
@@ -615,47 +624,49 @@ def likes(dice: Dice) -> Pair:
     negative = not asking and dice.chance(0.3)
     clause = Clause(subject, Action(lexicon.LIKE, liked.text), PAST if past else PRESENT, negative)
     english = (question if asking else statement)(clause).english
-    return sentence(Pair(english, galician_like(subject, liked, past, negative)), "?" if asking else ".")
+    return sentence(Bilingual(english, galician_like(subject, liked, past, negative)), "?" if asking else ".")
 
 
-def command(dice: Dice) -> Pair:
+def command(dice: Dice) -> Bilingual:
     """Open the window, please. Do not close the door! Let's wash the car."""
     (verb, text), mark = draw_object(dice, dice.pick(_LASTING)), dice.pick(".!")
     if dice.chance(0.25):
-        return sentence(join(Pair(f"let's {verb.base}", f"imos {verb.infinitive}"), text), mark)
+        return sentence(join(Bilingual(f"let's {verb.base}", f"imos {verb.infinitive}"), text), mark)
     if dice.chance(0.3):
-        return sentence(join(Pair(f"do not {verb.base}", f"non {lexicon.prohibition(verb.infinitive)}"), text), mark)
-    order = join(Pair(verb.base, conjugate(verb.infinitive, "present", HE)), text)
-    return sentence(with_comma(order, Pair("please", "por favor")) if dice.chance(0.5) else order, mark)
+        return sentence(
+            join(Bilingual(f"do not {verb.base}", f"non {lexicon.prohibition(verb.infinitive)}"), text), mark
+        )
+    order = join(Bilingual(verb.base, conjugate(verb.infinitive, "present", HE)), text)
+    return sentence(with_comma(order, Bilingual("please", "por favor")) if dice.chance(0.5) else order, mark)
 
 
-def two_deeds(dice: Dice) -> Pair:
+def two_deeds(dice: Dice) -> Bilingual:
     """My sister opened the window and closed the door."""
     subject, tense, verbs = draw_person(dice), dice.pick((PRESENT, PAST)), dice.pick(_AKIN)
     verb = dice.pick(verbs)
     first = Clause(subject, draw_object(dice, verb), tense)
     second = Clause(subject, draw_object(dice, dice.pick([other for other in verbs if other is not verb])), tense)
-    link = Pair("and", "e") if dice.chance(0.7) else Pair("and then", "e despois")
+    link = Bilingual("and", "e") if dice.chance(0.7) else Bilingual("and then", "e despois")
     return sentence(join(statement(first), link, predicate(second)))
 
 
-def two_objects(dice: Dice) -> Pair:
+def two_objects(dice: Dice) -> Bilingual:
     """We bought bread and cheese. Do you want tea or coffee? I eat meat, but I do not eat fish."""
     subject, verb = draw_person(dice), dice.pick(_CONSUMING)
     nouns = NOUNS[dice.pick([kind for kind in verb.objects if kind in _EDIBLE])]
     first = dice.pick(nouns)
     second = dice.pick([noun for noun in nouns if noun is not first])
-    one, other = in_general(first).text, in_general(second).text
-    clause = Clause(subject, add_object(verb, one), draw_tense(dice, verb))
+    liked, disliked = in_general(first).text, in_general(second).text
+    clause = Clause(subject, add_object(verb, liked), draw_tense(dice, verb))
     if dice.chance(0.4):
-        return sentence(join(statement(clause), Pair("and", "e"), other))
+        return sentence(join(statement(clause), Bilingual("and", "e"), disliked))
     if dice.chance(0.5):
-        return sentence(join(question(clause), Pair("or", "ou"), other), "?")
-    contrast = Clause(repeat(subject), add_object(verb, other), clause.tense, negative=True)
-    return sentence(with_comma(statement(clause), join(Pair("but", "pero"), statement(contrast))))
+        return sentence(join(question(clause), Bilingual("or", "ou"), disliked), "?")
+    contrast = Clause(repeat(subject), add_object(verb, disliked), clause.tense, negative=True)
+    return sentence(with_comma(statement(clause), join(Bilingual("but", "pero"), statement(contrast))))
 
 
-def because(dice: Dice) -> Pair:
+def because(dice: Dice) -> Bilingual:
     """Ana did not work because she was tired."""
     subject = draw_person(dice)
     action = draw_activity(dice, subject) if dice.chance(0.5) else draw_object(dice, dice.pick(_LASTING))
@@ -666,38 +677,38 @@ def because(dice: Dice) -> Pair:
         feelings = [Action(lexicon.TER, feeling) for feeling in lexicon.FEELINGS[2:6]]
         reason = Clause(repeat(subject), dice.pick(states + feelings), PAST if tense is PAST else PRESENT)
     main = Clause(subject, action, tense, negative=True)
-    return sentence(join(statement(main), Pair("because", "porque"), statement(reason)))
+    return sentence(join(statement(main), Bilingual("because", "porque"), statement(reason)))
 
 
-def opinion(dice: Dice) -> Pair:
+def opinion(dice: Dice) -> Bilingual:
     """I think that your brother lives in Lugo. Nobody knows where the key is."""
     if dice.chance(0.2):
         where = Clause(draw_thing(dice)[1], Action(lexicon.ESTAR))
-        english, galician = statement(where).english, question(where, Pair("", "onde")).galician
-        return sentence(join(dice.pick(lexicon.KNOWING), Pair(f"where {english}", galician)))
+        english, galician = statement(where).english, question(where, Bilingual("", "onde")).galician
+        return sentence(join(dice.pick(lexicon.KNOWING), Bilingual(f"where {english}", galician)))
     clause = (draw_condition if dice.chance(0.4) else draw_clause)(dice, draw_named(dice))
     return sentence(join(dice.pick(lexicon.OPINIONS), statement(clause)))
 
 
-def conditional(dice: Dice) -> Pair:
+def conditional(dice: Dice) -> Bilingual:
     """If it rains tomorrow, Ana is not going to swim. When it rains, I sleep. If you want, we can eat octopus."""
     if dice.chance(0.3):
         clause = Clause(PRONOUNS[WE], draw_object(dice, dice.pick(_LASTING)), CAN)
-        return sentence(with_comma(Pair("if you want", "se queres"), statement(clause)))
+        return sentence(with_comma(Bilingual("if you want", "se queres"), statement(clause)))
     premise, tense = dice.pick(lexicon.PREMISES), dice.pick((PRESENT, GOING_TO))
     subject = draw_person(dice)
     clause = Clause(subject, draw_activity(dice, subject), tense, dice.chance(0.3))
     if tense is GOING_TO:
-        premise = join(Pair("if", "se"), premise, Pair("tomorrow", "mañá"))
+        premise = join(Bilingual("if", "se"), premise, Bilingual("tomorrow", "mañá"))
     else:
-        premise = join(Pair("when", "cando"), premise)
+        premise = join(Bilingual("when", "cando"), premise)
     return sentence(with_comma(premise, statement(clause)))
 
 
 # -- Sentences: how things are -----------------------------------------------------------------------------------------
 
 
-def description(dice: Dice) -> Pair:
+def description(dice: Dice) -> Bilingual:
     """The houses are very old. Was the soup salty? This book is long, but it is not boring."""
     noun, thing = draw_thing(dice)
     adjective, action = draw_quality(dice, thing, ADJECTIVES[noun.kind])
@@ -707,50 +718,50 @@ def description(dice: Dice) -> Pair:
         return sentence(question(clause), "?")
     if not others or dice.chance(0.7):
         return sentence(statement(clause._replace(negative=dice.chance(0.15))))
-    it = thing._replace(text=Pair("they" if thing.plural else "it", ""))
+    it = thing._replace(text=Bilingual("they" if thing.plural else "it", ""))
     more = Clause(it, draw_quality(dice, thing, others)[1], clause.tense, dice.chance(0.5))
-    return sentence(with_comma(statement(clause), join(Pair("but", "pero"), statement(more))))
+    return sentence(with_comma(statement(clause), join(Bilingual("but", "pero"), statement(more))))
 
 
-def location(dice: Dice) -> Pair:
+def location(dice: Dice) -> Bilingual:
     """The keys are under the bed."""
     noun, thing = draw_thing(dice, [kind for kind in lexicon.SPOTS if kind != "family"], qualified=0.2)
     return sentence(statement(Clause(thing, Action(lexicon.ESTAR, draw_spot(dice, noun)), dice.pick(_MOSTLY_NOW))))
 
 
-def existence(dice: Dice) -> Pair:
+def existence(dice: Dice) -> Bilingual:
     """There are two dogs in the garden. There is no milk in the kitchen. Was there a wolf near the house?"""
     noun = draw_noun(dice, [kind for kind in lexicon.SPOTS if kind != "family"])
     spot = draw_spot(dice, noun)
     if dice.chance(0.15):
         none = in_general(noun)
-        return sentence(join(Pair("there are no" if none.plural else "there is no", "non hai"), none.text, spot))
+        return sentence(join(Bilingual("there are no" if none.plural else "there is no", "non hai"), none.text, spot))
     phrase = draw_phrase(dice, noun, _INDEFINITE if noun.countable else (lexicon.BARE_MASS,), qualified=0.2)
     be_, haber = (_WAS, "había") if dice.chance(0.2) else (_BE, "hai")
     if not phrase.plural and dice.chance(0.3):
-        return sentence(join(Pair(f"{be_[phrase.person]} there", haber), phrase.text, spot), "?")
-    return sentence(join(Pair(f"there {be_[phrase.person]}", haber), phrase.text, spot))
+        return sentence(join(Bilingual(f"{be_[phrase.person]} there", haber), phrase.text, spot), "?")
+    return sentence(join(Bilingual(f"there {be_[phrase.person]}", haber), phrase.text, spot))
 
 
-def presentation(dice: Dice) -> Pair:
+def presentation(dice: Dice) -> Bilingual:
     """This is my sister. Those are not Ana's shoes."""
     noun = draw_noun(dice, ("family", "family", "garment", "item", "device", "text", "vehicle", "pet", "container"))
     phrase = draw_phrase(dice, noun, (draw_owner(dice),) if dice.chance(0.4) else lexicon.POSSESSIVES)
     pointer = dice.pick((lexicon.THIS, lexicon.THAT))
-    form = Pair(pointer.english[phrase.plural], pointer.forms[2 * phrase.plural + phrase.feminine])
+    form = Bilingual(pointer.english[phrase.plural], pointer.forms[2 * phrase.plural + phrase.feminine])
     action = Action(lexicon.SER, phrase.text)
     return sentence(statement(Clause(phrase._replace(text=form), action, PRESENT, dice.chance(0.15))))
 
 
-def comparison(dice: Dice) -> Pair:
+def comparison(dice: Dice) -> Bilingual:
     """My brother is as tall as Ana."""
     subject, other = draw_relative(dice), (draw_name if dice.chance(0.5) else draw_relative)(dice)
     adjective = dice.pick([adjective for adjective in ADJECTIVES["people"] if adjective.gradable])
-    text = join(Pair("as", "tan"), agree(adjective, subject), Pair("as", "coma"), other.text)
+    text = join(Bilingual("as", "tan"), agree(adjective, subject), Bilingual("as", "coma"), other.text)
     return sentence(statement(Clause(subject, Action(lexicon.SER, text), dice.pick(_MOSTLY_NOW), dice.chance(0.3))))
 
 
-def weather(dice: Dice) -> Pair:
+def weather(dice: Dice) -> Bilingual:
     """It rained in Lugo yesterday. It was cold in Paris."""
     if dice.chance(0.4):
         clause = Clause(IT, Action(lexicon.IR, dice.pick(lexicon.WEATHER)), dice.pick(_MOSTLY_NOW))
@@ -761,39 +772,39 @@ def weather(dice: Dice) -> Pair:
     return sentence(join(statement(clause), place, draw_time(dice, clause, 0.6)))
 
 
-def numbers(dice: Dice) -> Pair:
+def numbers(dice: Dice) -> Bilingual:
     """It is three o'clock. Ana is ten years old. The train leaves at five o'clock. The shirts cost twenty euros."""
     count = lexicon.number(dice.pick(range(2, 100)))
     if dice.chance(0.1):
         time = dice.pick(_HOURS)
-        return sentence(join(Pair("it is", "é" if time.galician.startswith("a ") else "son"), time))
+        return sentence(join(Bilingual("it is", "é" if time.galician.startswith("a ") else "son"), time))
     if dice.chance(0.3):
-        age = Action(lexicon.TER, join(count, Pair("years old", "anos")))
+        age = Action(lexicon.TER, join(count, Bilingual("years old", "anos")))
         return sentence(statement(Clause(draw_name(dice) if dice.chance(0.5) else dice.pick(PRONOUNS), age)))
     if dice.chance(0.3):
         phrase = draw_phrase(dice, draw_noun(dice, ("transit",)), _DEMONSTRATIVES)
         return sentence(join(statement(Clause(phrase, Action(dice.pick(lexicon.DEPARTING)))), dice.pick(_AT_HOUR)))
     _, thing = draw_thing(dice, ("garment", "text", "item", "device"), qualified=0.3)
-    return sentence(statement(Clause(thing, Action(lexicon.COST, join(count, Pair("euros", "euros"))))))
+    return sentence(statement(Clause(thing, Action(lexicon.COST, join(count, Bilingual("euros", "euros"))))))
 
 
-def creature(dice: Dice) -> Pair:
+def creature(dice: Dice) -> Bilingual:
     """Two cats are sleeping under the table."""
     noun, verb = draw_noun(dice, ("pet", "livestock")), dice.pick(lexicon.CREATURE_VERBS)
-    action = Action(verb, join(Pair("", verb.tail), draw_spot(dice, noun) if dice.chance(0.8) else NOTHING))
+    action = Action(verb, join(Bilingual("", verb.tail), draw_spot(dice, noun) if dice.chance(0.8) else NOTHING))
     tense = dice.pick((PRESENT, PAST, PROGRESSIVE, PROGRESSIVE, PAST_PROGRESSIVE))
     return sentence(statement(Clause(draw_phrase(dice, noun, qualified=0.25), action, tense)))
 
 
-def known_person(dice: Dice) -> Pair:
+def known_person(dice: Dice) -> Bilingual:
     """The woman who lives in Lugo is a doctor."""
     person = draw_phrase(dice, dice.pick(NOUNS["people"]), (lexicon.THE,))
     deed = predicate(draw_clause(dice, person, negative=0.1))
     main = draw_condition(dice, person, negative=0.1)
-    return sentence(join(person.text, Pair("who", "que"), deed, predicate(main)))
+    return sentence(join(person.text, Bilingual("who", "que"), deed, predicate(main)))
 
 
-def known_thing(dice: Dice) -> Pair:
+def known_thing(dice: Dice) -> Bilingual:
     """The book that Ana bought yesterday was interesting."""
     verb = dice.pick([verb for verb in _LASTING if not verb.tail])
     noun = draw_noun(dice, verb.objects)
@@ -804,25 +815,25 @@ def known_thing(dice: Dice) -> Pair:
     clause = Clause(dice.pick(PRONOUNS) if dice.chance(0.5) else draw_named(dice), Action(verb), PAST)
     deed = join(statement(clause), draw_time(dice, clause, 0.4))
     main = Clause(thing, draw_quality(dice, thing, lasting)[1], PAST)
-    return sentence(join(thing.text, Pair("that", "que"), deed, predicate(main)))
+    return sentence(join(thing.text, Bilingual("that", "que"), deed, predicate(main)))
 
 
 # -- Sentences: questions and set phrases ------------------------------------------------------------------------------
 
 
-def where_when_why(dice: Dice) -> Pair:
+def where_when_why(dice: Dice) -> Bilingual:
     """Where did your father buy the car? Why do you not eat meat?"""
     asked = dice.pick(lexicon.QUESTION_WORDS)
     verb = dice.pick([verb for verb in (*_LASTING, *lexicon.ACTIVITIES) if verb.places or asked.english != "where"])
-    action = draw_object(dice, verb) if verb.objects else Action(verb, Pair("", verb.tail))
+    action = draw_object(dice, verb) if verb.objects else Action(verb, Bilingual("", verb.tail))
     negative = asked.english == "why" and dice.chance(0.4)
     return sentence(question(Clause(draw_person(dice), action, draw_tense(dice, verb), negative), asked), "?")
 
 
-def what(dice: Dice) -> Pair:
+def what(dice: Dice) -> Bilingual:
     """What are you eating? How many apples did Ana eat? Which shirt does he prefer?"""
     verb = dice.pick([verb for verb in lexicon.TRANSITIVES if verb.objects[0] in lexicon.THINGS and not verb.tail])
-    noun, asked = draw_noun(dice, verb.objects), Pair("what", "que")
+    noun, asked = draw_noun(dice, verb.objects), Bilingual("what", "que")
     if noun.countable and dice.chance(0.7):
         determiner = dice.pick((lexicon.HOW_MANY, lexicon.WHICH))
         asked = draw_phrase(dice, noun, (determiner,)).text
@@ -830,25 +841,25 @@ def what(dice: Dice) -> Pair:
     return sentence(question(clause, asked), "?")
 
 
-def who(dice: Dice) -> Pair:
+def who(dice: Dice) -> Bilingual:
     """Who opened the door?"""
-    return sentence(statement(draw_clause(dice, Phrase(Pair("who", "quen")), negative=0.1)), "?")
+    return sentence(statement(draw_clause(dice, Phrase(Bilingual("who", "quen")), negative=0.1)), "?")
 
 
 _ASKED_OF_PERSONS = (
-    (Pair("how", "como"), Action(lexicon.ESTAR)),
-    (Pair("where", "onde"), Action(lexicon.ESTAR)),
-    (Pair("how old", "cantos anos"), Action(lexicon.TER)),
-    (Pair("where", "de onde"), Action(lexicon.SER, Pair("from", ""))),
+    (Bilingual("how", "como"), Action(lexicon.ESTAR)),
+    (Bilingual("where", "onde"), Action(lexicon.ESTAR)),
+    (Bilingual("how old", "cantos anos"), Action(lexicon.TER)),
+    (Bilingual("where", "de onde"), Action(lexicon.SER, Bilingual("from", ""))),
 )
 _ASKED_OF_THINGS = (
-    (Pair("where", "onde"), Action(lexicon.ESTAR), _DEFINITE),
-    (Pair("whose", "de quen"), Action(lexicon.SER), _DEMONSTRATIVES),
-    (Pair("how much", "canto"), Action(lexicon.COST), _DEFINITE),
+    (Bilingual("where", "onde"), Action(lexicon.ESTAR), _DEFINITE),
+    (Bilingual("whose", "de quen"), Action(lexicon.SER), _DEMONSTRATIVES),
+    (Bilingual("how much", "canto"), Action(lexicon.COST), _DEFINITE),
 )
 
 
-def how_and_whose(dice: Dice) -> Pair:
+def how_and_whose(dice: Dice) -> Bilingual:
     """How is your mother? How old is Ana? Where is the red house? Whose are these keys?"""
     if dice.chance(0.4):
         asked, action = dice.pick(_ASKED_OF_PERSONS)
@@ -858,7 +869,7 @@ def how_and_whose(dice: Dice) -> Pair:
     return sentence(question(Clause(draw_phrase(dice, noun, determiners, qualified=0.3), action), asked), "?")
 
 
-def set_phrase(dice: Dice) -> Pair:
+def set_phrase(dice: Dice) -> Bilingual:
     """Good morning, Ana! My sister's name is Iria. Thank you for the coffee. I am sorry."""
     roll = dice.pick(range(4))
     if roll == 0:
@@ -871,7 +882,7 @@ def set_phrase(dice: Dice) -> Pair:
         return sentence(after("thank you for", "grazas por", draw_phrase(dice, gift, _DEMONSTRATIVES).text))
     noun = dice.pick(NOUNS["family"])
     relative, name = noun_phrase(noun, dice.pick(lexicon.POSSESSIVES)).text, dice.pick(lexicon.NAMES[noun.feminine])
-    return sentence(Pair(f"{relative.english}'s name is {name}", f"{relative.galician} chámase {name}"))
+    return sentence(Bilingual(f"{relative.english}'s name is {name}", f"{relative.galician} chámase {name}"))
 
 
 # Every construction, as often as it should be drawn.
@@ -884,6 +895,6 @@ CONSTRUCTIONS = (
 )  # fmt: skip
 
 
-def draw_sentence(dice: Dice) -> Pair:
+def draw_sentence(dice: Dice) -> Bilingual:
     """A sentence of some construction."""
     return dice.pick(CONSTRUCTIONS)(dice)

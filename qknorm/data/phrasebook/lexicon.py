@@ -9,7 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 
-class Pair(NamedTuple):
+class Bilingual(NamedTuple):
     """An English text, a whole sentence or a part of one, and its Galician translation."""
 
     english: str
@@ -74,9 +74,9 @@ def _entries(table: str) -> list[list[str]]:
     return [[form.replace("_", " ") for form in entry.split()] for entry in table.split("|")]
 
 
-def _phrases(table: str) -> tuple[Pair, ...]:
+def _phrases(table: str) -> tuple[Bilingual, ...]:
     """Read "English = Galician | ..."."""
-    return tuple(Pair(*(text.strip() for text in entry.split("="))) for entry in table.split("|"))
+    return tuple(Bilingual(*(text.strip() for text in entry.split("="))) for entry in table.split("|"))
 
 
 def _with_s(word: str) -> str:
@@ -274,16 +274,16 @@ _TENS = _phrases("""
 """)
 
 
-def number(value: int, feminine: bool = False) -> Pair:
+def number(value: int, feminine: bool = False) -> Bilingual:
     """The number from 1 to 99; in Galician one and two have a feminine."""
     if value < 20:
         english, galician = _UNITS[value - 1]
-        return Pair(english, {"un": "unha", "dous": "dúas"}.get(galician, galician) if feminine else galician)
+        return Bilingual(english, {"un": "unha", "dous": "dúas"}.get(galician, galician) if feminine else galician)
     tens = _TENS[value // 10 - 2]
     if value % 10 == 0:
         return tens
     units = number(value % 10, feminine)
-    return Pair(f"{tens.english}-{units.english}", f"{tens.galician} e {units.galician}")
+    return Bilingual(f"{tens.english}-{units.english}", f"{tens.galician} e {units.galician}")
 
 
 NUMERALS = tuple(

@@ -1,10 +1,11 @@
-"""Figures 1 and 2 of the first paper: where the heads of an encoder layer look, and how diffuse that is as a number."""
+"""Figures 1 and 2 of the first paper: where the heads of an encoder layer look; how diffuse that is, also over time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -15,6 +16,7 @@ from torch import Tensor
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Explanation, Translator
 from qknorm.experiments.figures import COLOURS, STYLE, save
+from qknorm.runs.run import Run
 
 HEADS = 4
 _SENTENCES = 100  # of the test set, for the entropies
@@ -28,13 +30,16 @@ def draw(runs: Mapping[str, Sequence[Path]], folder: Path) -> list[list[str]]:
     Returns a table of how diffuse they are: the mean entropy of all heads, the lowest, the highest, and over how many
     runs. The heat maps are those of the first run.
     """
-    sources = list(read_lines(next(iter(runs.values()))[0] / "test" / "source.txt"))
+    sources = list(read_lines(Run(next(iter(runs.values()))[0]).test_set().source))
     translators = {label: [Translator.load(run) for run in own] for label, own in runs.items()}
     sentence = _typical(sources, next(iter(translators.values()))[0])
     spread = {
         label: torch.stack([entropies(translator, sources) for translator in own]) for label, own in translators.items()
     }
+    courses = {label: course(own[0]) for label, own in runs.items()}
     with mpl.rc_context(STYLE):
+        if all(len(found.updates) > 1 for found in courses.values()):
+            save(over_training(courses), folder / "entropy-over-training")
         for number, (label, (first, *_)) in enumerate(translators.items(), 1):
             save(heads(first.explain(sentence), label), folder / f"figure-{number}")
         save(diffuseness({label: own[0] for label, own in spread.items()}), folder / "entropy")
@@ -76,7 +81,7 @@ def entropies(translator: Translator, sources: Sequence[str]) -> Tensor:
     """(layers, heads): the mean over sentences of the entropy of the encoder's attention, 0 one word, 1 all alike."""
     lengths = [len(pieces) for pieces in translator.subwords.encode(sources)]
     usable = [line for line, length in zip(sources, lengths, strict=True) if 3 <= length <= (translator.longest or 100)]
-    # The encoder does not depend on what is said, so nothing is.
+    # The encoder does not depend on the translation, so an empty one will do.
     maps = [translator.explain(line, "").attention.encoder for line in usable[:_SENTENCES]]
     return torch.stack([_relative_entropy(weights).mean(-1) for weights in maps]).mean(0)
 
@@ -87,14 +92,65 @@ def _relative_entropy(weights: Tensor) -> Tensor:
     return entropy / math.log(weights.shape[-1])
 
 
+class Course(NamedTuple):
+    """How diffuse every head of the encoder was at each validation of a run."""
+
+    updates: list[int]
+    entropies: Tensor
+    """(validations, layers, heads)"""
+
+
+def course(run: Path) -> Course:
+    """Of a run's dev set; empty for a run of an earlier version, which did not watch its heads."""
+    lines = [line for line in Run(run).metrics() if "entropy" in line]
+    heads = [[own for name, own in line["entropy"].items() if name.startswith("encoder")] for line in lines]
+    return Course([line["step"] for line in lines], torch.tensor(heads))
+
+
+def first_crossing(one: Course, other: Course) -> int | None:
+    """From which update on the heads of one run are in the mean sharper than those of the other; None if never."""
+    common = [update for update in one.updates if update in other.updates]
+    sharper = [_mean_at(one, update) < _mean_at(other, update) for update in common]
+    last = max((place for place, is_sharper in enumerate(sharper) if not is_sharper), default=-1) + 1
+    return common[last] if last < len(common) else None
+
+
+def _mean_at(found: Course, update: int) -> float:
+    return float(found.entropies[found.updates.index(update)].mean())
+
+
+def over_training(courses: Mapping[str, Course]) -> Figure:
+    """A panel for each system with every head of the encoder, coloured by its layer, and the mean of all."""
+    figure, axes = plt.subplots(
+        1,
+        len(courses),
+        figsize=(3.6 * len(courses), 3.4),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, (label, found) in zip(axes.flat, courses.items(), strict=True):
+        layers = found.entropies.shape[1]
+        shades = mpl.colormaps["viridis"](torch.linspace(0.0, 0.92, layers).numpy())
+        for layer, shade in enumerate(shades):
+            lines = axis.plot(found.updates, found.entropies[:, layer].numpy(), color=shade, linewidth=0.9)
+            lines[0].set_label(f"layer {layer + 1}")
+        axis.plot(found.updates, found.entropies.mean((1, 2)).numpy(), color="black", linewidth=2, label="mean")
+        axis.set(title=label, xlabel="update", ylim=(0, 1))
+    axes[0, 0].set_ylabel("entropy of attention\n(0: one word, 1: all alike)")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
 def diffuseness(spread: Mapping[str, Tensor]) -> Figure:
     """Every head of every layer as a point, systems side by side."""
     figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     for place, (label, values) in enumerate(spread.items()):
         for layer, row in enumerate(values):
             x = [layer + 1 + (place - (len(spread) - 1) / 2) * 0.24] * len(row)
-            shown = None if layer else label
-            axis.plot(x, row.numpy(), _MARKERS[place % 4], color=COLOURS[place % 4], alpha=0.8, label=shown)
+            legend = None if layer else label
+            axis.plot(x, row.numpy(), _MARKERS[place % 4], color=COLOURS[place % 4], alpha=0.8, label=legend)
     axis.set_xticks(range(1, len(next(iter(spread.values()))) + 1))
     axis.set_xlabel("encoder layer")
     axis.set_ylabel("entropy of attention\n(0: one word, 1: all alike)")

@@ -14,7 +14,7 @@ _RIGHT, _TOP, _BOTTOM = 27, 28, 44
 _LETTER = 9.5  # the width of a digit at most
 _MOST_MARKERS = 12
 LOOKS = 7
-"""So many different looks there are."""
+"""There are this many different looks."""
 
 Point = tuple[float, float]
 
@@ -143,11 +143,11 @@ def ticks(low: float, high: float) -> list[float]:
     return [place * step for place in range(first, last + 1)]
 
 
-def tick_labels(places: Sequence[float]) -> list[str]:
+def tick_labels(ticks: Sequence[float]) -> list[str]:
     """All with as many digits as the finest of them needs."""
-    step = places[1] - places[0]
+    step = ticks[1] - ticks[0]
     digits = next(digits for digits in range(20) if abs(round(step, digits) - step) < step / 1000)
-    return [f"{place:,.{digits}f}" for place in places]
+    return [f"{tick:,.{digits}f}" for tick in ticks]
 
 
 def _scaled(value: float, ticks_: Sequence[float], start: float, end: float) -> float:
@@ -160,8 +160,8 @@ def _canvas(height: float, description: str) -> ET.Element:
 
 
 def _add(parent: ET.Element, tag: str, look: str, text: str | None = None, **attributes: float | str) -> ET.Element:
-    shown = {key: value if isinstance(value, str) else f"{value:.1f}" for key, value in attributes.items()}
-    child = ET.SubElement(parent, tag, ({"class": look} if look else {}) | shown)
+    texts = {key: value if isinstance(value, str) else f"{value:.1f}" for key, value in attributes.items()}
+    child = ET.SubElement(parent, tag, ({"class": look} if look else {}) | texts)
     child.text = text
     return child
 

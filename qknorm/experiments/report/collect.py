@@ -14,10 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import detokenized
-from qknorm.experiments.sweep.results import RunResult, load_results
-from qknorm.runs.language_recipe import LanguageRecipe, load_any_recipe
+from qknorm.experiments.papers.plan import Experiment
+from qknorm.experiments.sweep.about import About
+from qknorm.experiments.sweep.results import PLAN, RunResult, is_sweep, load_about, load_results
+from qknorm.runs import language_run, translator_run
+from qknorm.runs.any_recipe import RECIPES
+from qknorm.runs.choices import OneOf
+from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.recipe import Recipe
-from qknorm.runs.run import Run
+from qknorm.runs.run import Run, TestSet
+from qknorm.tasks.table import TASKS
 
 _DEEPEST = 3  # runs/reproduce-small/CORPUS/RUN
 _DROPPED_SHOWN = 3  # examples of each reason
@@ -55,7 +61,7 @@ class Validation(_FromFile):
     attention: list[Diagnosis] = []
 
 
-class CleanedPair(_FromFile):
+class CleanedDirection(_FromFile):
     """What was read of a language pair, and what was left of it."""
 
     read: int
@@ -67,7 +73,7 @@ class Corpus(_FromFile):
     """The corpus.json of a translator."""
 
     pieces: int
-    pairs: list[CleanedPair]
+    pairs: list[CleanedDirection]
 
 
 class Text(_FromFile):
@@ -81,7 +87,13 @@ class Text(_FromFile):
 class Plan(_FromFile):
     """The sweep.json of a sweep."""
 
-    task: str = "language"
+    task: Annotated[str, OneOf(RECIPES)] = "language"
+
+
+class _Table(_FromFile):
+    """The JSON of a table."""
+
+    plan: Experiment | None = None
 
 
 class Scores(_FromFile):
@@ -113,7 +125,7 @@ class Tested:
     scores: Scores
 
     @property
-    def pair(self) -> str:
+    def direction(self) -> str:
         return "-".join(self.languages)
 
 
@@ -148,6 +160,7 @@ class LanguageRun:
 @dataclass(frozen=True)
 class SweepRuns:
     name: str
+    about: About
     results: list[RunResult]
 
 
@@ -159,6 +172,8 @@ class Collection:
     translators: list[TranslatorRun]
     language_models: list[LanguageRun]
     sweeps: list[SweepRuns]
+    experiments: list[tuple[Experiment, Path]]
+    """Those in which the translators take part, with the folder of their runs."""
 
 
 def collect(folder: Path) -> Collection:
@@ -167,45 +182,51 @@ def collect(folder: Path) -> Collection:
         raise InputError(f"{folder} does not exist")
     if not folder.is_dir():
         raise InputError(f"{folder} is a file; a report is made of the folder of a run, or of a folder with runs in it")
-    places = list(_places(folder, _DEEPEST))
-    if not places:
+    folders = list(_folders_with_runs(folder, _DEEPEST))
+    if not folders:
         raise InputError(
             f"there is no run in {folder}: neither it nor a folder up to {_DEEPEST} levels below it holds a "
-            "recipe.yaml beside a corpus.json, or a sweep.json"
+            f"{Run(folder).recipe_file.name} beside a {Run(folder).corpus_file.name}, or a {PLAN}"
         )
-    found = Collection(folder.resolve().name, [], [], [])
-    endings = [place.resolve().name for place in places]
-    for place, ending in zip(places, endings, strict=True):
-        name = ending if endings.count(ending) == 1 else place.relative_to(folder).as_posix()
-        if _is_sweep(place):
-            found.sweeps.append(SweepRuns(name, _sweep_results(place)))
-            continue
-        recipe = load_any_recipe(place / "recipe.yaml")
-        if isinstance(recipe, LanguageRecipe):
-            text = _read(Text, place / "corpus.json")
-            found.language_models.append(LanguageRun(name, recipe, _validations(place), text))
+    collection = Collection(folder.resolve().name, [], [], [], [])
+    endings = [path.resolve().name for path in folders]
+    for path, ending in zip(folders, endings, strict=True):
+        name = ending if endings.count(ending) == 1 else path.relative_to(folder).as_posix()
+        if _is_sweep(path):
+            collection.sweeps.append(_sweep(name, path))
+        elif TASKS[Run(path).kind].is_tested:
+            collection.translators.append(_translator(translator_run.TranslatorRun(path), name))
         else:
-            found.translators.append(_translator(place, name, recipe))
-    return found
+            collection.language_models.append(_language_model(language_run.LanguageRun(path), name))
+    for home in dict.fromkeys(run.folder.parent.parent for run in collection.translators):
+        collection.experiments.extend((experiment, home) for experiment in _experiments(home))
+    return collection
 
 
-def _places(folder: Path, levels: int) -> Iterator[Path]:
+def _experiments(folder: Path) -> list[Experiment]:
+    """What `qknorm reproduce` planned for the runs of a folder; tables of an earlier version do not say."""
+    files = sorted((folder / "tables").glob("*.json"), key=lambda path: _by_numbers(path.name))
+    plans = [_read(_Table, path).plan for path in files]
+    return [plan for plan in plans if plan is not None]
+
+
+def _folders_with_runs(folder: Path, levels: int) -> Iterator[Path]:
     if _is_sweep(folder) or _is_run(folder):
         yield folder
     elif levels:
         children = (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
         for child in sorted(children, key=lambda child: _by_numbers(child.name)):
-            yield from _places(child, levels - 1)
+            yield from _folders_with_runs(child, levels - 1)
 
 
 def _is_sweep(folder: Path) -> bool:
-    """Of language models; a sweep of translators is a folder with runs in it like any other."""
-    path = folder / "sweep.json"
-    return path.is_file() and _read(Plan, path).task == "language"
+    """Whether a sweep is shown as a whole; any other is a folder with runs in it."""
+    return is_sweep(folder) and TASKS[_read(Plan, folder / PLAN).task].is_cross_validated
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "recipe.yaml").is_file() and (folder / "corpus.json").is_file()
+    run = Run(folder)
+    return run.is_begun and run.corpus_file.is_file()
 
 
 def _by_numbers(name: str) -> list[tuple[int, str]]:
@@ -213,62 +234,61 @@ def _by_numbers(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isascii() and part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _sweep_results(folder: Path) -> list[RunResult]:
+def _sweep(name: str, folder: Path) -> SweepRuns:
     try:
-        return load_results(folder)
+        return SweepRuns(name, load_about(folder), load_results(folder))
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         raise InputError(f"{folder} holds a run that is damaged: {error!r}") from None
 
 
-def _translator(folder: Path, name: str, recipe: Recipe) -> TranslatorRun:
-    corpus = _read(Corpus, folder / "corpus.json")
-    pairs = recipe.data.all_pairs
-    if len(corpus.pairs) != len(pairs):
-        raise InputError(f"{folder / 'corpus.json'} is of another recipe: it has {len(corpus.pairs)} language pairs")
-    several = len(pairs) > 1
+def _language_model(run: language_run.LanguageRun, name: str) -> LanguageRun:
+    return LanguageRun(name, run.recipe, _validations(run), _read(Text, run.corpus_file))
+
+
+def _translator(run: translator_run.TranslatorRun, name: str) -> TranslatorRun:
+    recipe, corpus = run.recipe, _read(Corpus, run.corpus_file)
+    directions = recipe.data.directions
+    if len(corpus.pairs) != len(directions):
+        raise InputError(f"{run.corpus_file} is of another recipe: it has {len(corpus.pairs)} language pairs")
     dropped, tests = [], []
-    for pair in pairs:
-        code = "-".join(pair.languages)
-        dropped.append(_dropped(folder / (f"dropped-{code}.tsv" if several else "dropped.tsv")))
-        place = folder / "test" / (code if several else "")
-        if (place / "scores.json").is_file():  # the last file of a test
-            tests.append(_tested(place, pair.languages, recipe.data.scheme == "words"))
-    return TranslatorRun(folder, name, recipe, _validations(folder), corpus, dropped, tests, _scale_start(folder))
-
-
-def _tested(folder: Path, languages: tuple[str, str], tokenized: bool) -> Tested:
-    sources, references, hypotheses = (
-        list(read_lines(folder / f"{name}.txt")) for name in ("source", "references", "hypotheses")
+    for direction in directions:
+        code = "-".join(direction.languages) if len(directions) > 1 else ""
+        dropped.append(_dropped(run.dropped_file(code)))
+        test = run.test_set(code)
+        if test.is_done:
+            tests.append(_tested(test, direction.languages, recipe.data.scheme == "words"))
+    return TranslatorRun(
+        run.folder.resolve(), name, recipe, _validations(run), corpus, dropped, tests, _scale_start(run)
     )
+
+
+def _tested(test: TestSet, languages: tuple[str, str], tokenized: bool) -> Tested:
+    files = (test.source, test.references, test.hypotheses)
+    sources, references, hypotheses = (list(read_lines(file)) for file in files)
     if not len(sources) == len(references) == len(hypotheses) > 0:
-        raise InputError(f"{folder} is damaged: source.txt, references.txt and hypotheses.txt differ in length")
+        raise InputError(f"{test.folder} is damaged: {', '.join(file.name for file in files)} differ in length")
     if tokenized:
         references, hypotheses = detokenized(references, languages[1]), detokenized(hypotheses, languages[1])
-    return Tested(languages, sources, references, hypotheses, _read(Scores, folder / "scores.json"))
+    return Tested(languages, sources, references, hypotheses, _read(Scores, test.scores_file))
 
 
-def _scale_start(folder: Path) -> float | None:
+def _scale_start(run: translator_run.TranslatorRun) -> float | None:
     try:
-        return Run(folder).parts.scale_init
+        return run.parts.scale_init
     except InputError:  # of an earlier version
         return None
 
 
-def _validations(folder: Path) -> list[Validation]:
-    """The metrics so far. A last line without its end is still being written, or was when the run was killed."""
-    path = folder / "metrics.jsonl"
-    if not path.exists():
-        return []
-    lines = list(read_lines(path))
-    if lines and not path.read_bytes().endswith(b"\n"):
-        lines.pop()
-    return [_parsed(Validation, line, f"{path}, line {number},") for number, line in enumerate(lines, start=1)]
+def _validations(run: Run) -> list[Validation]:
+    """The metrics so far."""
+    lines = enumerate(run.metrics_lines(), start=1)
+    return [_parsed(Validation, line, f"{run.metrics_file}, line {number},") for number, line in lines]
 
 
 def _dropped(path: Path) -> list[Dropped]:
     if not path.exists():
         return []
-    found: dict[str, list[Dropped]] = {}
+    by_reason: dict[str, list[Dropped]] = {}
     rows = read_lines(path)
     next(rows, None)  # the heading
     for number, row in enumerate(rows, start=2):
@@ -276,22 +296,22 @@ def _dropped(path: Path) -> list[Dropped]:
             dropped = Dropped(*row.split("\t"))
         except TypeError:
             raise InputError(f"{path}, line {number}, is damaged: it must have four columns") from None
-        examples = found.setdefault(dropped.reason, [])
+        examples = by_reason.setdefault(dropped.reason, [])
         if len(examples) < _DROPPED_SHOWN:
             examples.append(dropped)
-    return [dropped for examples in found.values() for dropped in examples]
+    return [dropped for examples in by_reason.values() for dropped in examples]
 
 
 def _read(kind: type[_Kind], path: Path) -> _Kind:
     return _parsed(kind, "\n".join(read_lines(path)), str(path))
 
 
-def _parsed(kind: type[_Kind], text: str, shown: str) -> _Kind:
+def _parsed(kind: type[_Kind], text: str, where: str) -> _Kind:
     try:
         return kind.model_validate(json.loads(text))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{shown} is damaged: {f'{where}: ' if where else ''}{first['msg']}") from None
+        key = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where} is damaged: {f'{key}: ' if key else ''}{first['msg']}") from None
     except ValueError as error:
-        raise InputError(f"{shown} is damaged: {error}") from None
+        raise InputError(f"{where} is damaged: {error}") from None

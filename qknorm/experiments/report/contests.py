@@ -1,16 +1,19 @@
-"""Who is compared with whom: seeds become one system, and systems meet on the test sets they share."""
+"""Who is compared with whom: seeds become one system, and systems meet in tables or on the test sets they share."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from qknorm.evaluation.significance import Comparison, compare, measure
+from qknorm.evaluation.significance import Comparison, standings
+from qknorm.experiments.papers import plan as papers
+from qknorm.experiments.papers.plan import Experiment
+from qknorm.experiments.papers.results import Row, result_of
 from qknorm.experiments.report.collect import Tested, TranslatorRun
-from qknorm.experiments.sweep.statistics import holm
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,42 @@ class System:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Participant:
     """A system on a test set: one test for each seed."""
 
     system: System
     tests: list[Tested]
+
+    @property
+    def bleu(self) -> float:
+        return fmean(test.scores.bleu for test in self.tests)
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Sentences, and the systems that were tested on them."""
+
+    __test__ = False  # it is none of pytest's
+
+    languages: tuple[str, str]
+    sources: list[str]
+    references: list[str]
+    participants: list[Participant]
+
+    @property
+    def title(self) -> str:
+        return f"{self.languages[0]} → {self.languages[1]}, {len(self.references):,} sentences"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A system in a contest: one test for each seed that is compared."""
+
+    system: System
+    tests: list[Tested]
     compared: Comparison
+    published: Row | None = None
+    """Its row in the table of an experiment."""
 
     @property
     def chrf(self) -> float:
@@ -46,18 +79,21 @@ class Entry:
 
 @dataclass(frozen=True)
 class Contest:
-    """A test set, and the systems that were tested on it; the first is what the others are compared with."""
+    """Systems on a test set; the first is what the others are compared with."""
 
-    languages: tuple[str, str]
-    sources: list[str]
-    references: list[str]
+    title: str
+    sentences: int
     entries: list[Entry]
     first_seeds_only: bool
     """Some systems have one seed: of the others, too, only the first is compared."""
+    as_tokens: bool = False
+    """BLEU is that of tokens, not of the text."""
+    experiment: Experiment | None = None
+    """The one whose table this is; without it, the systems of a folder are compared among themselves."""
 
     @property
-    def title(self) -> str:
-        return f"{self.languages[0]} → {self.languages[1]}, {len(self.references):,} sentences"
+    def rows(self) -> list[Comparison]:
+        return [entry.compared for entry in self.entries]
 
     @property
     def best(self) -> Entry:
@@ -67,7 +103,7 @@ class Contest:
 def systems_of(runs: Sequence[TranslatorRun]) -> list[System]:
     """Those with plain attention first: they are what normalisation is compared with."""
     groups: list[list[TranslatorRun]] = []
-    for run in sorted(runs, key=lambda run: run.recipe.model.attention != "dot"):
+    for run in sorted(runs, key=lambda run: run.recipe.model.qk_norm != "none"):
         for group in groups:
             if _differ_in_seed_alone(run, group):
                 group.append(run)
@@ -79,39 +115,61 @@ def systems_of(runs: Sequence[TranslatorRun]) -> list[System]:
     ]
 
 
-def contests_of(systems: Sequence[System]) -> list[Contest]:
-    """One for each test set. Systems whose references differ are never compared."""
-    found: dict[tuple[Any, ...], list[tuple[System, list[Tested]]]] = {}
+def test_sets_of(systems: Sequence[System]) -> list[TestSet]:
+    """Whoever was tested on the same sentences, together. Systems whose references differ are never compared."""
+    test_sets: dict[tuple[Any, ...], TestSet] = {}
     for system in systems:
         by_set: dict[tuple[Any, ...], list[Tested]] = {}
         for run in system.runs:
             for test in run.tests:
                 by_set.setdefault((test.languages, *test.references), []).append(test)
         for key, tests in by_set.items():
-            found.setdefault(key, []).append((system, tests))
-    return [_contest(entered) for entered in found.values()]
+            empty = TestSet(tests[0].languages, tests[0].sources, tests[0].references, [])
+            test_sets.setdefault(key, empty).participants.append(Participant(system, tests))
+    return list(test_sets.values())
 
 
-def _contest(entered: Sequence[tuple[System, list[Tested]]]) -> Contest:
-    test = entered[0][1][0]
-    mixed = len({len(tests) == 1 for _, tests in entered}) > 1
-    if mixed:  # one seed says nothing about how seeds vary, so it cannot be compared with several
-        entered = [(system, tests[:1]) for system, tests in entered]
-    lines = {system.name: [each.hypotheses for each in tests] for system, tests in entered}
-    if len(lines) == 1:
-        ((name, runs),) = lines.items()
-        rows = [measure(name, runs, test.references, tokenized=False)]
-    else:
-        rows = _corrected(compare(lines, test.references, tokenized=False))
-    entries = [Entry(system, tests, row) for (system, tests), row in zip(entered, rows, strict=True)]
-    return Contest(test.languages, test.sources, test.references, entries, mixed)
+def contests_of(systems: Sequence[System], experiments: Sequence[tuple[Experiment, Path]] = ()) -> list[Contest]:
+    """The tables of experiments, each as it was written; then, by test set, the systems that stand in none of them."""
+    tables, inside = [], set[Path]()
+    for experiment, folder in experiments:
+        for contest in experiment.contests:
+            if table := _of_experiment(experiment, contest, folder, systems):
+                tables.append(table)
+                inside |= {run for entrant in contest.entrants for run in entrant.trained(folder)}
+    others = [system for system in systems if inside.isdisjoint(run.folder for run in system.runs)]
+    return [*tables, *map(_among_themselves, test_sets_of(others))]
 
 
-def _corrected(rows: Sequence[Comparison]) -> list[Comparison]:
-    """With Holm's p-values: among many systems one is sure to look different."""
-    first, *others = rows
-    p_values = holm([row.p_value for row in others if row.p_value is not None])
-    return [first, *(replace(row, p_value=p_value) for row, p_value in zip(others, p_values, strict=True))]
+def _among_themselves(test_set: TestSet) -> Contest:
+    participants = test_set.participants
+    lines = {entrant.system.name: [test.hypotheses for test in entrant.tests] for entrant in participants}
+    rows = standings(lines, test_set.references, tokenized=False)
+    paired = list(zip(participants, rows, strict=True))
+    entries = [Entry(entrant.system, entrant.tests[: row.seeds], row) for entrant, row in paired]
+    mixed = any(row.seeds < len(entrant.tests) for entrant, row in paired)
+    return Contest(test_set.title, len(test_set.references), entries, mixed)
+
+
+def _of_experiment(
+    experiment: Experiment, contest: papers.Contest, folder: Path, systems: Sequence[System]
+) -> Contest | None:
+    """What the table says on one corpus; None where it has not begun, or some of its runs lie outside of the report."""
+    owners = {run.folder: (system, run) for system in systems for run in system.runs}
+    done = {experiment.row(entrant).title: entrant.done(folder) for entrant in contest.entrants}
+    if experiment.table.shows != "bleu" or not any(done.values()):
+        return None
+    if not {run for runs in done.values() for run in runs} <= owners.keys():
+        return None
+    result = result_of(experiment, contest, folder)
+    published = {row.system: row for row in result.rows}
+    entries = []
+    for row in result.compared:
+        runs = [owners[run] for run in done[row.name][: row.seeds]]
+        entries.append(Entry(runs[0][0], [run.tests[0] for _, run in runs], row, published[row.name]))
+    title, as_tokens = f"{experiment.table.title}, {contest.title}", experiment.as_tokens(contest)
+    sentences = len(entries[0].tests[0].references)
+    return Contest(title, sentences, entries, result.first_seeds_only, as_tokens, experiment)
 
 
 def _differ_in_seed_alone(run: TranslatorRun, group: Sequence[TranslatorRun]) -> bool:
@@ -125,12 +183,12 @@ def _without_seed(run: TranslatorRun) -> dict[str, Any]:
 
 def _names(groups: Sequence[Sequence[TranslatorRun]]) -> list[str]:
     """Of a system with several seeds what their names share: gl-en of gl-en-seed-1 and gl-en-seed-2, or else all."""
-    found = []
+    shared = []
     for group in groups:
         names = [run.name for run in group]
         stems = {re.sub(r"[-_./= ]*(seed)?[-_./= ]*\d+$", "", name) for name in names}
-        found.append(stems.pop() if len(names) > 1 and len(stems) == 1 else ", ".join(names))
+        shared.append(stems.pop() if len(names) > 1 and len(stems) == 1 else ", ".join(names))
     return [
-        name if name and found.count(name) == 1 else ", ".join(run.name for run in group)
-        for name, group in zip(found, groups, strict=True)
+        name if name and shared.count(name) == 1 else ", ".join(run.name for run in group)
+        for name, group in zip(shared, groups, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""The figures of the second paper from a sweep, one set for each start of α; PNG and SVG.
+"""The figures of the second paper from a sweep, one set for each start of α, and learning rate if there are several.
 
 1: validation loss against iterations, mean over folds, and its difference to p = 2. 2: box plot of training time per
 p. 3: one panel per fold. 4: α over time, per layer. 5: what the attention looks like over time.
@@ -6,6 +6,7 @@ p. 3: one panel per fold. 4: α over time, per layer. 5: what the attention look
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,55 +20,79 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from qknorm.experiments.figures import STYLE, save
-from qknorm.experiments.sweep.results import PLAIN, RunResult
-from qknorm.experiments.sweep.statistics import REFERENCE
+from qknorm.experiments.sweep.answer import Picture
+from qknorm.experiments.sweep.results import RunResult, by_condition
 
-_MARKERS = "osD^vP*X<>"
+MARKERS = "osD^vP*X<>"
+_CAPTIONS = {
+    "losses": "Validation loss while learning, one curve for each p, mean over the folds (left), and how far each is "
+    "from p = 2 (right; below the line is better).",
+    "times": "Training time for each p: the box holds the middle half of the runs, the line is the median, the diamond "
+    "the mean.",
+    "folds": "The same curves for every fold by itself: a difference that means something is there in most of them.",
+    "alphas": "g (here α) of each layer relative to where it started: above 1 attention became sharper.",
+    "attention": "How spread out attention is, how much of it is saturated, and how much of its bound it uses.",
+}
+_STARTS = {
+    "same": "Every p starts with the same α, so that a larger p starts with sharper attention",
+    "comparable": "Every p starts with attention equally sharp",
+}
+_REFERENCE = 2.0
+_DASHES = ("--", ":", "-.")
 
 
-def draw(results: Sequence[RunResult], folder: Path) -> list[Path]:
-    """All figures of language models; returns the PNG files."""
-    done = [result for result in results if result.status == "done" and result.task == "language"]
-    plain = [result for result in done if result.start == PLAIN]
-    written = []
-    for start in dict.fromkeys(result.start for result in done if result.start != PLAIN and result.p is not None):
-        curves = Curves([result for result in done if result.start == start], plain)
-        for number, figure in enumerate(
-            (curves.losses, curves.times, curves.folds, curves.alphas, curves.attention), 1
-        ):
+def draw(results: Sequence[RunResult], folder: Path) -> list[Picture]:
+    """All figures of a sweep that is about p."""
+    done = [result for result in results if result.status == "done"]
+    drawn = (_draw_condition(condition, runs, folder) for condition, runs in by_condition(done).items())
+    return list(itertools.chain.from_iterable(drawn))
+
+
+def _draw_condition(condition: str, runs: Sequence[RunResult], folder: Path) -> list[Picture]:
+    beside, written = [run for run in runs if run.is_beside], []
+    for start in dict.fromkeys(run.start for run in runs if not run.is_beside and run.p is not None):
+        curves = Curves([run for run in runs if run.start == start], beside)
+        heading = _STARTS[start] + (f", {condition}" if condition else "")
+        ending = "_".join([start, *condition.replace(" ", "-").split(",-")]).rstrip("_")
+        for number, (name, caption) in enumerate(_CAPTIONS.items(), 1):
             with mpl.rc_context(STYLE):
-                written.append(save(figure(), folder / f"figure-{number}-{start}"))
+                path = save(getattr(curves, name)(), folder / f"figure-{number}-{ending}")
+            written.append(Picture(path, heading, caption))
     return written
 
 
 class Curves:
-    """The runs of one start, by p, beside those without normalisation."""
+    """The runs of one start, by p, and what stands beside them, such as no normalisation."""
 
-    def __init__(self, runs: Sequence[RunResult], plain: Sequence[RunResult]) -> None:
+    def __init__(self, runs: Sequence[RunResult], beside: Sequence[RunResult]) -> None:
         self.by_p = {
             p: [run for run in runs if run.p == p] for p in sorted({run.p for run in runs if run.p is not None})
         }
-        self.plain = list(plain)
+        labels = dict.fromkeys(run.label for run in beside)
+        self.beside = {label: [run for run in beside if run.label == label] for label in labels}
         # viridis keeps its order with and without colour vision, and in grey; markers help where lines meet.
         shades = mpl.colormaps["viridis"](np.linspace(0.0, 0.92, len(self.by_p)))
         self.looks: dict[float, dict[str, Any]] = {
-            p: {"color": shade, "marker": _MARKERS[number % len(_MARKERS)], "markersize": 3.5, "linewidth": 1.2}
+            p: {"color": shade, "marker": MARKERS[number % len(MARKERS)], "markersize": 3.5, "linewidth": 1.2}
             for number, (p, shade) in enumerate(zip(self.by_p, shades, strict=True))
         }
-        self.plain_look: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.2}
+        self.looks_beside: dict[str, dict[str, Any]] = {
+            label: {"color": "black", "linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.2}
+            for number, label in enumerate(self.beside)
+        }
 
     def losses(self) -> Figure:
         """Figure 1, and what it hides: the curves' differences to p = 2, paired by fold."""
         figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
         for p, runs in self.by_p.items():
             left.plot(runs[0].steps, _mean_curve(runs), label=f"p = {p:g}", **self.looks[p])
-        if self.plain:
-            left.plot(self.plain[0].steps, _mean_curve(self.plain), label="no normalisation", **self.plain_look)
+        for label, runs in self.beside.items():
+            left.plot(runs[0].steps, _mean_curve(runs), label=label, **self.looks_beside[label])
         left.set(xlabel="iteration", ylabel="validation loss (nats per character)", title="mean over folds")
-        reference = {run.block: run for run in self.by_p.get(REFERENCE, [])}
+        reference = {run.block: run for run in self.by_p.get(_REFERENCE, [])}
         right.axhline(0, color="#888888", linewidth=0.8)
-        compared = [(runs, self.looks[p]) for p, runs in self.by_p.items() if p != REFERENCE]
-        compared += [(self.plain, self.plain_look)] if self.plain else []
+        compared = [(runs, self.looks[p]) for p, runs in self.by_p.items() if p != _REFERENCE]
+        compared += [(runs, self.looks_beside[label]) for label, runs in self.beside.items()]
         for number, (runs, look) in enumerate(compared, 1):
             _plot_difference(right, runs, reference, look, aside=0.03 * number)
         right.set(xlabel="iteration", ylabel="difference to p = 2", title="paired by fold, 95 % interval at the end")
@@ -78,8 +103,8 @@ class Curves:
         """Figure 2: box, whiskers to 1.5 IQR, outliers, median line, mean as a diamond."""
         figure, axis = plt.subplots(figsize=(4.8, 3.0), layout="constrained")
         groups = {f"{p:g}": [run.measured["seconds"] for run in runs] for p, runs in self.by_p.items()}
-        if self.plain:
-            groups["none"] = [run.measured["seconds"] for run in self.plain]
+        for label, runs in self.beside.items():
+            groups[label.replace(" ", "\n", 1)] = [run.measured["seconds"] for run in runs]
         drawn = axis.boxplot(
             list(groups.values()),
             tick_labels=list(groups),
@@ -110,9 +135,10 @@ class Curves:
                     if run.block == block:
                         look = self.looks[p] | {"markersize": 2, "linewidth": 0.9}
                         axis.plot(run.steps, run.val_losses, label=f"p = {p:g}", **look)
-            for run in self.plain:
-                if run.block == block:
-                    axis.plot(run.steps, run.val_losses, label="no normalisation", **self.plain_look)
+            for label, runs in self.beside.items():
+                for run in runs:
+                    if run.block == block:
+                        axis.plot(run.steps, run.val_losses, label=label, **self.looks_beside[label])
             axis.set_title(", ".join(f"{key} {value + 1 if key == 'fold' else value}" for key, value in block))
         for axis in axes.flat[len(blocks) :]:
             axis.set_visible(False)
@@ -159,9 +185,10 @@ class Curves:
             for p, runs in self.by_p.items():
                 values = np.mean([getattr(run, name) for run in runs], axis=0)
                 axis.plot(runs[0].steps, values, label=f"p = {p:g}", **self.looks[p] | {"markersize": 2.5})
-            if self.plain and getattr(self.plain[0], name):
-                values = np.mean([getattr(run, name) for run in self.plain], axis=0)
-                axis.plot(self.plain[0].steps, values, label="no normalisation", **self.plain_look)
+            for label, runs in self.beside.items():
+                if getattr(runs[0], name):
+                    values = np.mean([getattr(run, name) for run in runs], axis=0)
+                    axis.plot(runs[0].steps, values, label=label, **self.looks_beside[label])
             axis.set(xlabel="iteration", title=title)
             axis.set_ylim(bottom=0)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -176,14 +203,14 @@ def _plot_difference(
     axis: Axes, runs: Sequence[RunResult], reference: dict[Any, RunResult], look: dict[str, Any], aside: float
 ) -> None:
     """The mean difference to the reference, and its interval at the end, drawn aside of the curve's last point."""
-    pairs = [(run, reference[run.block]) for run in runs if run.block in reference]
-    if not pairs:
+    matched = [(run, reference[run.block]) for run in runs if run.block in reference]
+    if not matched:
         return
     steps = runs[0].steps
-    differences = np.array([np.subtract(run.val_losses, other.val_losses) for run, other in pairs])
+    differences = np.array([np.subtract(run.val_losses, other.val_losses) for run, other in matched])
     axis.plot(steps, differences.mean(0), **look)
-    if len(pairs) > 1:
-        half = stats.t.ppf(0.975, len(pairs) - 1) * differences[:, -1].std(ddof=1) / math.sqrt(len(pairs))
+    if len(matched) > 1:
+        half = stats.t.ppf(0.975, len(matched) - 1) * differences[:, -1].std(ddof=1) / math.sqrt(len(matched))
         place, end = steps[-1] * (1 + aside), differences[:, -1].mean()
         shape = {"color": look["color"], "marker": look.get("marker", "_"), "markersize": 3.5}
         axis.errorbar(place, end, half, capsize=2, linewidth=1, **shape)

@@ -16,63 +16,70 @@ from pydantic import TypeAdapter, ValidationError
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
-from qknorm.experiments.cells import Backend, Cell, run_missing
-from qknorm.runs.language_recipe import SWEEP_KEYS, AnyRecipe, kind_of
-from qknorm.runs.recipe import checked, read_recipe, with_overrides
+from qknorm.experiments.cells import REPEATS, Cell, Runner
+from qknorm.experiments.sweep.about import About
+from qknorm.experiments.sweep.results import PLAN
+from qknorm.runs.any_recipe import SWEEP_KEYS, AnyRecipe, kind_of
+from qknorm.runs.recipe import checked, read_recipe, say_what_is_renamed, with_overrides
 from qknorm.screen import Screen
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All runs of a sweep. Those of one fold stand together, so that an unfinished sweep compares like with like."""
+    """All runs of a sweep. Those of one seed and fold stand together: an unfinished sweep compares like with like."""
 
     name: str
     cells: list[Cell]
+    about: About
 
 
 def plan(path: Path, size: str | None = None, overrides: Sequence[str] = ()) -> Sweep:
     """Every run that a recipe spans, all of them checked before any begins.
 
-    A list spans the grid; `data.folds` holds out every block of the text in turn; `baselines` are further runs, in
-    which the keys with lists keep their defaults; `sizes` are named changes, of which --size or `size` chooses one.
+    A list spans the grid; `data.folds` holds out every block of the text in turn; `baselines` are other models that
+    span the same grid, but for the lists of `model`; `sizes` are named changes, of which --size or `size` chooses one.
     """
     content = read_recipe(path)
     own = {key: content.pop(key) for key in SWEEP_KEYS if key in content}
     kind = kind_of(content, str(path))
+    say_what_is_renamed(kind, content)
     size = size or own.get("size")
+    shrunk: dict[str, Any] = {}
     if size is not None:
-        content = _resized(content, own.get("sizes") or {}, size, path)
+        content, shrunk = _resized(content, own.get("sizes") or {}, size, path)
+    about = {key: own[key] for key in About.model_fields if key in own}
     content = with_overrides(kind, content, overrides)
     name = content.get("name", path.stem) + (f"-{size}" if size is not None else "")
-    grid = _axes(kind, content, path)
-    folds = _folds(content)
-    cells = [
-        _cell(kind, content, dict(zip(grid, values, strict=True)) | fold, path)
-        for fold in folds
-        for values in itertools.product(*grid.values())
-    ]
-    plain = {part: _without(value, grid, part) for part, value in content.items()}
+    cells = _span(kind, content, path)
+    model = content.get("model") or {}
+    plain = {**content, "model": {key: model[key] for key in model if ("model", key) not in _axes(kind, content, path)}}
     for baseline in own.get("baselines") or []:
         if not isinstance(baseline, dict):
             raise InputError(f"{path}: a baseline is keys and values, such as qk_norm: none, not {baseline!r}")
         changed = with_overrides(kind, plain, [f"{key}={value}" for key, value in baseline.items()])
-        cells += [_cell(kind, changed, fold, path, baseline) for fold in folds]
-    cells.sort(key=lambda cell: cell.settings.get("fold", 0))
+        cells += _span(kind, changed, path, baseline)
+    cells.sort(key=lambda cell: [cell.settings.get(key, 0) for key in REPEATS])
     repeated = next((cell.name for cell, after in itertools.pairwise(sorted(cells, key=lambda cell: cell.name))
                      if cell.name == after.name), None)  # fmt: skip
     if repeated is not None:
         raise InputError(f"{path}: {repeated} would run twice; a value stands twice in a list")
-    return Sweep(name, cells)
+    return Sweep(name, cells, checked(About, about | shrunk, str(path)))
 
 
-def _resized(content: Mapping[str, Any], sizes: Mapping[str, Any], size: str, path: Path) -> dict[str, Any]:
+def _resized(
+    content: Mapping[str, Any], sizes: Mapping[str, Any], size: str, path: Path
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content at a size, and what that says it has shrunk."""
     if size not in sizes:
         known = f"it has {', '.join(sizes)}" if sizes else "it has no sizes"
         raise InputError(f"{path} has no size {size!r}; {known}")
-    merged = dict(content)
+    merged, shrunk = dict(content), {}
     for part, changes in sizes[size].items():
-        merged[part] = {**content.get(part, {}), **changes} if isinstance(changes, dict) else changes
-    return merged
+        if part == "shrunk":
+            shrunk = {part: changes}
+        else:
+            merged[part] = {**content.get(part, {}), **changes} if isinstance(changes, dict) else changes
+    return merged, shrunk
 
 
 _Key = tuple[str, str]  # part and key, such as model and p
@@ -110,10 +117,16 @@ def _folds(content: Mapping[str, Any]) -> list[dict[_Key, Any]]:
     return [{("data", "fold"): fold} for fold in range(folds)]
 
 
-def _without(values: Any, grid: Mapping[_Key, Any], part: str) -> Any:
-    if not isinstance(values, dict):
-        return values
-    return {key: value for key, value in values.items() if (part, key) not in grid}
+def _span(
+    kind: type[AnyRecipe], content: Mapping[str, Any], path: Path, baseline: Mapping[str, Any] | None = None
+) -> list[Cell]:
+    """A run for every choice of a value from each list, in every fold."""
+    grid = _axes(kind, content, path)
+    return [
+        _cell(kind, content, dict(zip(grid, values, strict=True)) | fold, path, baseline or {})
+        for fold in _folds(content)
+        for values in itertools.product(*grid.values())
+    ]
 
 
 def _cell(
@@ -121,33 +134,29 @@ def _cell(
     content: Mapping[str, Any],
     chosen: Mapping[_Key, Any],
     path: Path,
-    baseline: Mapping[str, Any] | None = None,
+    baseline: Mapping[str, Any],
 ) -> Cell:
     merged = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
-    settings = dict(baseline or {})
+    settings = dict(baseline)
     for (part, key), value in chosen.items():
         merged.setdefault(part, {})[key] = value
         settings[key] = value
-    name = "_".join(f"{key}-{_shown(key, value)}" for key, value in settings.items()) or "only"
+    name = "_".join(f"{key}-{_in_words(key, value)}" for key, value in settings.items()) or "only"
     return Cell(name, settings, checked(kind, merged | {"name": name}, str(path)))
 
 
-def _shown(key: str, value: Any) -> str:
+def _in_words(key: str, value: Any) -> str:
     return f"{value:02d}" if key == "fold" else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def run(
-    sweep: Sweep,
-    folder: Path,
-    console: Screen,
-    backend: Backend = "local",
-    jobs: int | None = None,
-    address: str | None = None,
-) -> dict[str, str]:
+def run(sweep: Sweep, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
     """Compute what is missing; returns why runs failed, by their names."""
-    with replacing(folder / "sweep.json") as file:
-        cells = [{"name": cell.name, "settings": cell.settings} for cell in sweep.cells]
-        file.write(
-            json.dumps({"name": sweep.name, "task": sweep.cells[0].recipe.task, "cells": cells}, indent=1).encode()
-        )
-    return run_missing(sweep.name, sweep.cells, folder, console, backend, jobs, address)
+    plan = {
+        "name": sweep.name,
+        "task": sweep.cells[0].recipe.task,
+        "about": sweep.about.model_dump(exclude_defaults=True),
+        "cells": [{"name": cell.name, "settings": cell.settings} for cell in sweep.cells],
+    }
+    with replacing(folder / PLAN) as file:
+        file.write(json.dumps(plan, indent=1, ensure_ascii=False).encode())
+    return runner.run_missing(sweep.name, sweep.cells, folder, console)

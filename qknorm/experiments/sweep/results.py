@@ -13,14 +13,17 @@ from typing import Any
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
-from qknorm.experiments.cells import is_done, read_result
-from qknorm.runs.language_run import gpt_config, recipe_of
+from qknorm.experiments.cells import REPEATS, is_done, read_result
+from qknorm.experiments.sweep.about import About
+from qknorm.runs.run import Run
+from qknorm.tasks.table import TASKS
 
-PLAIN = "none"  # the `start` of runs without normalisation
-_MEASURED = {
-    "language": ("best_val_loss", "final_val_loss", "best_step", "seconds"),
-    "translation": ("bleu", "bleu_tokenized", "chrf", "best_dev_bleu", "updates", "seconds"),
-}
+PLAN = "sweep.json"
+"""The file in the folder of a sweep that says which runs it has."""
+PLAIN = "none"  # the `start` of runs without Lp normalisation
+STARTS = ("same", "comparable")
+_OF_SYSTEM = ("qk_norm", "p", "start")
+_NORMS = {"none": "no normalisation", "rms": "RMSNorm", "layer": "LayerNorm"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class RunResult:
     Lists have an entry per validation.
     """
 
-    name: str
+    folder: Path
     task: str
     settings: dict[str, Any]
     status: str
@@ -45,6 +48,8 @@ class RunResult:
     saturated: list[float] = field(default_factory=list)
     use_of_bound: list[float] = field(default_factory=list)
     """The largest logit as a share of its bound; empty without normalisation."""
+    largest_logits: list[float] = field(default_factory=list)
+    """In absolute value, of all layers and heads."""
 
     @property
     def p(self) -> float | None:
@@ -59,36 +64,89 @@ class RunResult:
         return str(self.settings.get("start", "same"))
 
     @property
+    def is_beside(self) -> bool:
+        """Whether it stands beside the values of p, whatever their start: another norm, or a start of its own."""
+        return self.start not in STARTS
+
+    @property
+    def label(self) -> str:
+        """The kind of normalisation in words."""
+        if self.start == PLAIN:
+            return _NORMS[self.settings["qk_norm"]]
+        norm = "Lp norm" if self.p is None else f"p = {self.p:g}"
+        return f"{norm}, as sharp as p = {self.start}" if self.is_beside else norm
+
+    @property
     def block(self) -> tuple[tuple[str, Any], ...]:
-        """What two runs must share to be compared: the fold, and whatever else is not p or its start."""
-        others = {key: value for key, value in self.settings.items() if key not in ("p", "start", "qk_norm")}
-        return tuple(sorted(others.items()))
+        """What two runs must share to be compared: the fold and the seed."""
+        return tuple((key, self.settings[key]) for key in reversed(REPEATS) if key in self.settings)
+
+    def condition(self, leave_out: str = "") -> str:
+        """Whatever else distinguishes runs, such as the learning rate: p is looked at under each by itself."""
+        known = (*_OF_SYSTEM, *REPEATS, leave_out)
+        return ", ".join(f"{key} {value}" for key, value in self.settings.items() if key not in known)
 
     def row(self) -> dict[str, Any]:
         """The line of results.csv."""
         first: dict[str, Any] = {}
-        if self.task == "language":
+        if TASKS[self.task].is_cross_validated:
             first = {"p": self.settings.get("p", ""), "start": self.start, "fold": self.settings.get("fold", "")}
         others = {key: value for key, value in self.settings.items() if key not in first}
-        measured = {key: self.measured.get(key, "") for key in _MEASURED[self.task]}
+        measured = {key: self.measured.get(key, "") for key in TASKS[self.task].measured}
         return first | others | measured | {"status": self.status}
 
 
 def load_results(folder: Path, failures: Mapping[str, str] | None = None) -> list[RunResult]:
     """Every run of the sweep's plan, done or not."""
+    plan = _plan(folder)
+    return [
+        _load(folder / cell["name"], plan.get("task", "language"), cell["settings"], failures or {})
+        for cell in plan["cells"]
+    ]
+
+
+def load_about(folder: Path) -> About:
+    """What the recipe of the sweep says of it."""
+    return About.model_validate(_plan(folder).get("about", {}))
+
+
+def is_sweep(folder: Path) -> bool:
+    return (folder / PLAN).is_file()
+
+
+def _plan(folder: Path) -> dict[str, Any]:
     try:
-        plan = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
-        task, cells = plan.get("task", "language"), plan["cells"]
+        plan: dict[str, Any] = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        plan["cells"]
     except (OSError, ValueError, KeyError):
-        raise InputError(f"{folder} is not the folder of a sweep: there is no readable sweep.json in it") from None
-    return [_load(folder / cell["name"], task, cell["settings"], failures or {}) for cell in cells]
+        raise InputError(f"{folder} is not the folder of a sweep: there is no readable {PLAN} in it") from None
+    return plan
+
+
+def by_condition(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+    """All runs under each learning rate, or whatever else varies beside p."""
+    groups: dict[str, list[RunResult]] = {}
+    for result in results:
+        groups.setdefault(result.condition(), []).append(result)
+    return groups
+
+
+def by_system(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
+    """The finished runs of each choice of settings, all seeds and folds of it together."""
+    groups: dict[str, list[RunResult]] = {}
+    for result in results:
+        name = ", ".join(f"{key} {value}" for key, value in result.settings.items() if key not in REPEATS)
+        if result.status == "done":
+            groups.setdefault(name or result.folder.name, []).append(result)
+    return groups
 
 
 def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder: Path) -> None:
     """results.csv, and results.json with the same rows and more."""
     rows = [result.row() for result in results]
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    columns.sort(key=lambda key: key in (*_MEASURED[results[0].task], "status"))  # stable: what was measured comes last
+    measured = (*TASKS[results[0].task].measured, "status")
+    columns.sort(key=lambda key: key in measured)  # stable: what was measured comes last
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -103,12 +161,13 @@ def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder
 
 def _load(folder: Path, task: str, settings: dict[str, Any], failures: Mapping[str, str]) -> RunResult:
     if not is_done(folder):
-        return RunResult(folder.name, task, settings, "failed" if folder.name in failures else "missing")
-    if task == "translation":
-        return RunResult(folder.name, task, settings, "done", read_result(folder))
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        return RunResult(folder, task, settings, "failed" if folder.name in failures else "missing")
+    if not TASKS[task].is_cross_validated:
+        return RunResult(folder, task, settings, "done", read_result(folder))
+    run = Run(folder)
+    lines = run.metrics()
     return RunResult(
-        folder.name,
+        folder,
         task,
         settings,
         "done",
@@ -116,10 +175,11 @@ def _load(folder: Path, task: str, settings: dict[str, Any], failures: Mapping[s
         [line["step"] for line in lines],
         [line["val_loss"] for line in lines],
         [[_mean(alpha) for alpha in line["scales"].values()] for line in lines if line["scales"]],
-        gpt_config(recipe_of(folder).model, 1).scale_init,
+        TASKS[task].scale_start(run),
         [_mean([layer["entropy"] for layer in line["attention"]]) for line in lines],
         [_mean([layer["saturated"] for layer in line["attention"]]) for line in lines],
         [_use_of_bound(line["attention"]) for line in lines if line["attention"][0]["bound"] is not None],
+        [max(max(layer["largest_logit"]) for layer in line["attention"]) for line in lines],
     )
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from qknorm.experiments.sweep.results import PLAIN, RunResult
+from qknorm.evaluation.significance import holm
+from qknorm.experiments.sweep.results import RunResult
 
-REFERENCE = 2.0
+REFERENCE = "p = 2"  # the label of what everything is compared with
 _LEVEL = 0.05
 
 
@@ -53,19 +54,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Arm:
-    """All runs of one p under one start; p is None for runs without normalisation."""
+    """All runs of one p under one start."""
 
     start: str
+    label: str
     p: float | None
+    """None for what stands beside every start, such as no normalisation."""
     measures: dict[str, Estimate]
     differences: dict[str, Difference]
     """To p = 2 under the same start; empty for p = 2 itself, and where fewer than two folds can be compared."""
     time_ratio: float | None
     """The median over folds of the training time relative to p = 2."""
-
-    @property
-    def label(self) -> str:
-        return "no normalisation" if self.p is None else f"p = {self.p:g}"
 
 
 @dataclass(frozen=True)
@@ -100,24 +99,21 @@ _Values = dict[tuple[tuple[str, Any], ...], float]  # by block, such as a fold
 def analyse(results: Sequence[RunResult]) -> Statistics | None:
     """Statistics of the runs that are done; None where nothing varies in p."""
     done = [result for result in results if result.status == "done"]
-    normalised = [result for result in done if result.start != PLAIN and result.p is not None]
+    normalised = [result for result in done if not result.is_beside and result.p is not None]
     if not normalised:
         return None
     target = math.ceil(100 * max(min(result.val_losses) for result in done)) / 100
-    plain = [result for result in done if result.start == PLAIN]
+    beside = [result for result in done if result.is_beside]
     arms: list[Arm] = []
     for start in dict.fromkeys(result.start for result in normalised):
-        groups: dict[float | None, list[RunResult]] = {}
-        for result in normalised:
-            if result.start == start:
-                groups.setdefault(result.p, []).append(result)
-        if plain:
-            groups[None] = plain
+        groups: dict[str, list[RunResult]] = {}
+        for result in [*(one for one in normalised if one.start == start), *beside]:
+            groups.setdefault(result.label, []).append(result)
         arms += _arms(start, groups, target)
     return Statistics(arms, target)
 
 
-def _arms(start: str, groups: Mapping[float | None, Sequence[RunResult]], target: float) -> list[Arm]:
+def _arms(start: str, groups: Mapping[str, Sequence[RunResult]], target: float) -> list[Arm]:
     measured: dict[str, Callable[[RunResult], float]] = {
         "best_val_loss": lambda run: run.measured["best_val_loss"],
         "final_val_loss": lambda run: run.measured["final_val_loss"],
@@ -125,20 +121,21 @@ def _arms(start: str, groups: Mapping[float | None, Sequence[RunResult]], target
         "iterations_to_target": lambda run: iterations_to(target, run),
     }
     values = {
-        name: {p: {run.block: measure(run) for run in runs} for p, runs in groups.items()}
+        name: {label: {run.block: measure(run) for run in runs} for label, runs in groups.items()}
         for name, measure in measured.items()
     }
-    differences = {name: _differences(by_p) for name, by_p in values.items()}
-    seconds = {p: {run.block: run.measured["seconds"] for run in runs} for p, runs in groups.items()}
+    differences = {name: _differences(by_label) for name, by_label in values.items()}
+    seconds = {label: {run.block: run.measured["seconds"] for run in runs} for label, runs in groups.items()}
     return [
         Arm(
             start,
-            p,
-            {name: estimate(list(values[name][p].values())) for name in values},
-            {name: found[p] for name, found in differences.items() if p in found},
-            _median_ratio(seconds[p], seconds.get(REFERENCE, {})),
+            label,
+            None if runs[0].is_beside else runs[0].p,
+            {name: estimate(list(values[name][label].values())) for name in values},
+            {name: of_label[label] for name, of_label in differences.items() if label in of_label},
+            _median_ratio(seconds[label], seconds.get(REFERENCE, {})),
         )
-        for p in groups
+        for label, runs in groups.items()
     ]
 
 
@@ -169,27 +166,18 @@ def iterations_to(target: float, run: RunResult) -> float:
     return math.inf
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the smallest times n, the next times n − 1, …, never falling."""
-    corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = largest
-    return corrected
-
-
-def _differences(by_p: Mapping[float | None, _Values]) -> dict[float | None, Difference]:
-    reference = by_p.get(REFERENCE, {})
+def _differences(by_label: Mapping[str, _Values]) -> dict[str, Difference]:
+    reference = by_label.get(REFERENCE, {})
     paired = {}
-    for p, values in by_p.items():
+    for label, values in by_label.items():
         common = [block for block in values if block in reference]
-        if p != REFERENCE and len(common) >= 2:
-            paired[p] = [values[block] - reference[block] for block in common]
-    tests = {p: _tests(differences) for p, differences in paired.items()}
-    t_tests, wilcoxons = (holm([found[kind] for found in tests.values()]) for kind in (0, 1))
+        if label != REFERENCE and len(common) >= 2:
+            paired[label] = [values[block] - reference[block] for block in common]
+    tests = {label: _tests(differences) for label, differences in paired.items()}
+    t_tests, wilcoxons = (holm([p_values[kind] for p_values in tests.values()]) for kind in (0, 1))
     return {
-        p: Difference(estimate(paired[p]), *tests[p], t_test, wilcoxon, len(tests))
-        for p, t_test, wilcoxon in zip(tests, t_tests, wilcoxons, strict=True)
+        label: Difference(estimate(paired[label]), *tests[label], t_test, wilcoxon, len(tests))
+        for label, t_test, wilcoxon in zip(tests, t_tests, wilcoxons, strict=True)
     }
 
 

@@ -1,15 +1,11 @@
-"""A sweep in words and tables, generated from its numbers."""
+"""What a sweep says about p, in words and tables, generated from its numbers."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from statistics import fmean
 
-from qknorm.data.textfiles import replacing
-from qknorm.experiments.sweep.results import RunResult, write_results
+from qknorm.experiments.sweep.answer import Answer, Table
+from qknorm.experiments.sweep.results import RunResult, by_condition
 from qknorm.experiments.sweep.statistics import MEASURES, REFERENCE, Arm, Difference, Estimate, Statistics, analyse
 
 _START = {
@@ -24,57 +20,18 @@ _HEADINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Table:
-    """Numbers as text; without a title it belongs to the table before it."""
-
-    title: str
-    note: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
-def summarise(results: Sequence[RunResult], folder: Path) -> str:
-    """Write results.csv, results.json and summary.md of a sweep; returns what is to be told of it in short.
-
-    Of language models a paragraph about p, nothing where p is not varied; of translators a table.
-    """
-    if results[0].task == "translation":
-        text = whole = scores_table(results)
-        write_results(results, {}, folder)
-    else:
-        statistics = analyse(results)
-        if statistics is None:
-            write_results(results, {}, folder)
-            return ""
-        text = paragraph(statistics)
-        whole = f"{text}\n\n{as_markdown(tables(statistics))}"
-        write_results(results, {"statistics": statistics.as_dict(), "paragraph": text}, folder)
-    with replacing(folder / "summary.md") as file:
-        file.write(whole.encode())
-    return text
-
-
-def scores_table(results: Sequence[RunResult]) -> str:
-    """Markdown: the mean scores of translators, the best first; runs that differ in their seed alone are one row."""
-    groups = defaultdict[str, list[dict[str, float]]](list)
-    for result in results:
-        settings = ", ".join(f"{key} {value}" for key, value in result.settings.items() if key != "seed")
-        if result.status == "done":
-            groups[settings].append(result.measured)
-    means = {
-        settings: {name: fmean(run[name] for run in runs) for name in ("bleu", "chrf", "best_dev_bleu")}
-        for settings, runs in groups.items()
-    }
-    rows = [
-        f"| {settings} | {' | '.join(f'{value:.2f}' for value in mean.values())} | {len(groups[settings])} |"
-        for settings, mean in sorted(means.items(), key=lambda group: -group[1]["bleu"])
-    ]
-    return "\n".join(["| | test BLEU | chrF | best dev BLEU | runs |", "| --- | --- | --- | --- | --- |", *rows])
-
-
-def paragraph(statistics: Statistics) -> str:
-    return " ".join(sentences(statistics))
+def answer(results: Sequence[RunResult]) -> Answer:
+    """The claims of the second paper, under each learning rate or whatever else varies by itself."""
+    whole = Answer()
+    for condition, runs in by_condition(results).items():
+        statistics = analyse(runs)
+        if statistics is not None:
+            opening = [f"With {condition}:"] if condition else []
+            whole.sentences.extend([*opening, *sentences(statistics)])
+            whole.verdict.extend([" ".join([*opening, one]) for one in verdict(statistics)])
+            whole.tables.extend(tables(statistics, condition))
+            whole.numbers.setdefault("statistics", []).append({"condition": condition} | statistics.as_dict())
+    return whole
 
 
 def sentences(statistics: Statistics) -> list[str]:
@@ -83,9 +40,9 @@ def sentences(statistics: Statistics) -> list[str]:
     return [*about, *verdict(statistics), *_about_time(statistics)]
 
 
-def tables(statistics: Statistics) -> list[Table]:
+def tables(statistics: Statistics, condition: str = "") -> list[Table]:
     """Per start, the estimates of every measure, and the differences to p = 2."""
-    found = []
+    by_start = []
     headings = [_HEADINGS[name] for name in MEASURES]
     for start in statistics.starts:
         arms = statistics.of(start)
@@ -103,29 +60,22 @@ def tables(statistics: Statistics) -> list[Table]:
             if arm.differences
         ]
         note = f"Mean and 95 % interval; the target is a loss of {statistics.target_loss:.2f}."
-        found.append(Table(_START.get(start, start), note, ["", *headings, "time / p = 2"], estimates))
-        note = "Difference to p = 2, paired by fold; Holm-corrected p-values of the t test and of Wilcoxon's."
-        found.append(Table("", note, ["", *headings], differences))
-    return found
-
-
-def as_markdown(tables: Sequence[Table]) -> str:
-    parts = []
-    for table in tables:
-        parts += [f"### {table.title}\n"] * bool(table.title)
-        parts.append(f"{table.note}\n")
-        rule = ["---"] * len(table.columns)
-        parts += [f"| {' | '.join(cells)} |" for cells in (table.columns, rule, *table.rows)]
-        parts.append("")
-    return "\n".join(parts)
+        title = _START[start] + (f", {condition}" if condition else "")
+        by_start.append(Table(title, note, ["", *headings, "time / p = 2"], estimates))
+        note = (
+            "Difference to p = 2, paired by fold, with its 95 % interval; Holm-corrected p-values of the t test and of "
+            "Wilcoxon's."
+        )
+        by_start.append(Table("", note, ["", *headings], differences))
+    return by_start
 
 
 def _about(start: str, statistics: Statistics) -> list[str]:
     arms = statistics.of(start)
     normalised = [arm for arm in arms if arm.p is not None]
     best = min(normalised, key=lambda arm: arm.measures["best_val_loss"].mean)
-    reference = next((arm for arm in arms if arm.p == REFERENCE), None)
-    opening = f"{_START.get(start, start)}, the best validation loss was lowest at {best.label}"
+    reference = next((arm for arm in arms if arm.label == REFERENCE), None)
+    opening = f"{_START[start]}, the best validation loss was lowest at {best.label}"
     opening += f" ({_interval(best.measures['best_val_loss'], 4)}"
     if reference is None:
         return [opening + "); p = 2 was not run, so nothing is compared with it."]
@@ -142,22 +92,26 @@ def _about(start: str, statistics: Statistics) -> list[str]:
         ("area", "the area under the curve"),
     ):
         sentences.append(_compared(compared, name, what, folds))
-    plain = next((arm for arm in arms if arm.p is None), None)
-    if plain is not None and plain.differences:
-        difference = plain.differences["best_val_loss"]
-        what = "was " + _direction(difference, 4) if difference.is_significant else "made no significant difference"
-        sentences.append(f"No normalisation at all {what} against p = 2 in the best loss.")
+    beside = [arm for arm in arms if arm.p is None and arm.differences]
+    if beside:
+        sentences.append(f"Against p = 2 in the best loss, {'; '.join(map(_against_reference, beside))}.")
     return sentences
+
+
+def _against_reference(arm: Arm) -> str:
+    difference = arm.differences["best_val_loss"]
+    what = f"was {_direction(difference, 4)}" if difference.is_significant else "made no significant difference"
+    return f"{arm.label} {what}"
 
 
 def _compared(arms: Sequence[Arm], name: str, what: str, folds: int) -> str:
     different = [arm for arm in arms if arm.differences[name].is_significant]
     if not different:
         return f"In {what} there is no significant difference between p = 2 and any other p ({folds} folds)."
-    shown = ", ".join(f"{arm.label} {_direction(arm.differences[name], _digits(name))}" for arm in different)
+    listed = ", ".join(f"{arm.label} {_direction(arm.differences[name], _digits(name))}" for arm in different)
     others = [arm.label for arm in arms if arm not in different]
     rest = f"; no significant difference for {', '.join(others)}" if others else ""
-    return f"In {what}, significantly different from p = 2: {shown}{rest}."
+    return f"In {what}, significantly different from p = 2: {listed}{rest}."
 
 
 def verdict(statistics: Statistics) -> list[str]:
@@ -167,7 +121,7 @@ def verdict(statistics: Statistics) -> list[str]:
             arm.label
             for arm in statistics.of(start)
             if arm.p is not None
-            and arm.p > REFERENCE
+            and arm.p > 2
             and arm.differences
             and arm.differences["best_val_loss"].is_significant
             and arm.differences["best_val_loss"].estimate.mean < 0
@@ -197,12 +151,13 @@ def _can_tell(arms: Sequence[Arm]) -> bool:
 
 
 def _about_time(statistics: Statistics) -> list[str]:
-    ratios = [arm.time_ratio for arm in statistics.arms if arm.time_ratio is not None and arm.p is not None]
-    plain = next((arm.time_ratio for arm in statistics.arms if arm.p is None and arm.time_ratio is not None), None)
-    if not ratios:
+    ratios = {arm.label: arm.time_ratio for arm in statistics.arms if arm.time_ratio is not None}
+    beside = {arm.label for arm in statistics.arms if arm.p is None}
+    of_p = [ratio for label, ratio in ratios.items() if label not in beside]
+    if not of_p:
         return []
-    sentence = f"Training took between {min(ratios):.2f} and {max(ratios):.2f} of the time of p = 2"
-    return [sentence + (f", and {plain:.2f} without normalisation." if plain is not None else ".")]
+    others = "".join(f"; with {label} {ratio:.2f}" for label, ratio in ratios.items() if label in beside)
+    return [f"Training took between {min(of_p):.2f} and {max(of_p):.2f} of the time of p = 2{others}."]
 
 
 def _direction(difference: Difference, digits: int) -> str:
@@ -222,8 +177,9 @@ def _interval(value: Estimate, digits: int) -> str:
 
 def _tested(difference: Difference, digits: int) -> str:
     star = " *" if difference.is_significant else ""
+    estimate = difference.estimate
     return (
-        f"{difference.estimate.mean:+.{digits}f} "
+        f"{estimate.mean:+.{digits}f} [{estimate.low:+.{digits}f}, {estimate.high:+.{digits}f}] "
         f"({_p_value(difference.t_test_corrected)}, {_p_value(difference.wilcoxon_corrected)}){star}"
     )
 

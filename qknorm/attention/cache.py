@@ -1,0 +1,257 @@
+"""Key-value caches: what decoding keeps of earlier tokens.
+
+Keys are stored normalised, rotated and without g. So each key is prepared once, and g stays with the queries.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from qknorm.attention.functional import attend, causal_mask
+from qknorm.ops import checks
+from qknorm.ops.shared_attention import attend_to_history
+
+
+class KeyValues(NamedTuple):
+    """Keys, normalised and without g, and values, each (batch, kv_heads, length, head_dim)."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class KeyValueCache:
+    """The keys and values of the tokens decoded so far, for inference; each attention layer has its own.
+
+    Its capacity doubles when it is full, so n steps copy O(n) entries. Reordering beams only changes a table of where
+    each of their positions is stored.
+    window: a position sees itself and the window − 1 before it; what no later one sees is dropped.
+    max_length: a fixed buffer of this many positions, so that one compiled step serves all of them.
+    """
+
+    def __new__(cls, max_length: int | None = None, window: int | None = None) -> KeyValueCache:  # noqa: ARG004
+        return object.__new__(cls if max_length is None else FixedKeyValueCache)
+
+    def __init__(self, max_length: int | None = None, window: int | None = None) -> None:
+        for name, number in (("max_length", max_length), ("window", window)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} of a KeyValueCache must be at least 1, not {number}")
+        self.max_length, self.window = max_length, window
+        self._room: KeyValues | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, for the next sequences."""
+        self._room = None
+        self._length, self._forgotten = 0, 0
+        self._history: Tensor | None = None
+        """(batch, held): in which entry of the room a position lies; None where it is the entry of that number."""
+
+    @property
+    def length(self) -> int:
+        """How many positions were added, including those dropped since."""
+        return self._length
+
+    @property
+    def held(self) -> KeyValues:
+        """All that later positions may see; `append` adds it to another cache. An exported step returns it."""
+        if self._room is None:
+            raise ValueError("an empty KeyValueCache holds nothing")
+        filled = self.length - self._forgotten
+        return KeyValues(*(side[:, :, :filled] for side in self._copied()))
+
+    def append(self, new: KeyValues) -> KeyValues:
+        """Add the new positions and return all that any of them may see; `mask` says which sees which."""
+        self._add(new)
+        return self._seen_by(new.keys.shape[2])
+
+    def mask(self, queries: int, is_causal: bool) -> tuple[Tensor | None, bool]:
+        """Return attn_mask and is_causal for attention from the newest positions to what `append` returned."""
+        assert self._room is not None
+        keys, is_causal = self._reach(queries), is_causal or self.window is not None
+        fits_window = self.window is None or keys <= self.window
+        if fits_window and (queries == 1 or not is_causal or keys == queries):
+            return None, is_causal and queries > 1
+        return causal_mask(queries, keys, window=self.window, device=self._room.keys.device), False
+
+    def attend(self, query: Tensor, new: KeyValues, scale: float) -> Tensor:
+        """Add one position and attend from it to all it may see: query is (batch, heads, 1, head_dim)."""
+        checks.single_queries(query, *new)
+        if query.shape[0] != new.keys.shape[0] or new.keys.shape[2] != 1:
+            shapes = f"query {tuple(query.shape)} and keys {tuple(new.keys.shape)}"
+            raise ValueError(f"one position of each entry of the batch attends and is added at a time, not {shapes}")
+        self._add(new)
+        if self._history is not None:
+            reach = self._reach(1)
+            return attend_to_history(query, *self._held(reach), self._history[:, -reach:], scale)
+        keys, values = (side.to(query.dtype) for side in self._seen_by(1))  # the room has the type of what came first
+        return attend(query, keys, values, scale, self.mask(1, True)[0], enable_gqa=query.shape[1] != keys.shape[1])
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let entry i of the batch continue entry rows[i]; rows may repeat or omit entries (beams)."""
+        if self._room is None:
+            return
+        if len(rows) <= len(self._room.keys):
+            history = self._history
+            if history is None:
+                held = self._length - self._forgotten
+                history = torch.arange(len(self._room.keys), device=rows.device)[:, None].expand(-1, held)
+            self._history = history.index_select(0, rows)
+        else:
+            self._room = KeyValues(*(tensor.index_select(0, rows) for tensor in self._copied()))
+
+    def crop(self, length: int) -> None:
+        """Remove all positions but the first `length`, as after a rejected draft."""
+        self._check_crop(length)
+        if self.window is not None and 0 < self._forgotten > length - self.window + 1:
+            raise ValueError(f"a cache cannot be cropped to {length} positions: some in their window are forgotten")
+        self._length = length
+        if self._history is not None:
+            self._history = self._history[:, : length - self._forgotten]
+
+    def _check_crop(self, length: int) -> None:
+        if not 0 <= length <= self.length:
+            raise ValueError(f"a cache of {self.length} positions cannot be cropped to {length}")
+
+    def _reach(self, queries: int) -> int:
+        """How many of the positions held the newest `queries` see between them."""
+        held = self._length - self._forgotten
+        return held if self.window is None else min(held, queries + self.window - 1)
+
+    def _add(self, new: KeyValues) -> None:
+        self._check(new)
+        added = new.keys.shape[2]
+        if self._room is None or self._length - self._forgotten + added > self._room.keys.shape[2]:
+            self._make_room(new)
+        assert self._room is not None
+        start = self._length - self._forgotten
+        for room, tensor in zip(self._room, new, strict=True):
+            room[: len(tensor), :, start : start + added] = tensor
+        if self._history is not None:
+            own = torch.arange(len(new.keys), device=self._history.device)[:, None].expand(-1, added)
+            self._history = torch.cat([self._history, own], 1)
+        self._length += added
+
+    def _check(self, new: KeyValues) -> None:
+        if torch.is_grad_enabled() and (new.keys.requires_grad or new.values.requires_grad):
+            raise RuntimeError("a KeyValueCache is for inference: use it inside torch.no_grad() or inference_mode()")
+        checks.key_values(*new)
+        if self._room is None:
+            return
+        entries = (self._room.keys if self._history is None else self._history).shape[0]
+        held = (entries, self._room.keys.shape[1], self._room.keys.shape[3])
+        given = (*new.keys.shape[:2], new.keys.shape[3])
+        if held != given or self._room.values.shape[3] != new.values.shape[3]:
+            raise ValueError(
+                f"the cache holds (batch, heads, head_dim) {held}, not {given}; each attention layer "
+                "needs a cache of its own, and reorder(rows) changes the batch"
+            )
+
+    def _seen_by(self, queries: int) -> KeyValues:
+        """All positions that the newest `queries` see between them, each entry at its own place."""
+        self._copied()
+        return self._held(self._reach(queries))
+
+    def _held(self, newest: int) -> KeyValues:
+        assert self._room is not None
+        end = self._length - self._forgotten
+        return KeyValues(*(tensor[:, :, end - newest : end] for tensor in self._room))
+
+    def _copied(self) -> KeyValues:
+        """The room, each entry at its own place."""
+        assert self._room is not None
+        if self._history is not None:
+            history, self._history = self._history, None
+            held = history.shape[1]
+            index = history[:, None, :, None].expand(-1, *self._room.keys.shape[1:2], -1, self._room.keys.shape[3])
+            self._room = KeyValues(*(tensor[:, :, :held].gather(0, index) for tensor in self._room))
+        return self._room
+
+    def _make_room(self, new: KeyValues) -> None:
+        """Move what later positions may see to a larger room."""
+        held, added = self._length - self._forgotten, new.keys.shape[2]
+        kept = held if self.window is None else min(held, self.window - 1)
+        # What is exported has a room for every length, and no choice between them.
+        room = kept + added if torch.compiler.is_exporting() else max(kept + added, 2 * kept, 16)
+        entries = len(new.keys) if self._room is None else len(self._room.keys)
+        # In memory the positions come first, so that a new one is written in one piece.
+        larger = KeyValues(
+            *(tensor.new_empty(room, entries, *tensor.shape[1::2]).permute(1, 2, 0, 3) for tensor in new)
+        )
+        if self._room is not None:
+            for target, source in zip(larger, self._held(kept), strict=True):
+                target[:, :, :kept] = source
+        if self._history is not None:
+            self._history = self._history[:, held - kept :]
+        self._room, self._forgotten = larger, self._length - kept
+
+
+class FixedKeyValueCache(KeyValueCache):
+    """A `KeyValueCache` with a `max_length`: its length is a tensor, and a mask covers what is not filled yet."""
+
+    max_length: int
+    _forgotten = 0
+
+    def reset(self) -> None:
+        """Start again in the same buffer."""
+        self._history = None
+        if self._room is None:
+            self._position: Tensor | None = None
+        elif self._position is not None:
+            self._position.zero_()
+
+    @property
+    def length(self) -> int:
+        """How many positions are filled. Reading it waits for the device."""
+        return 0 if self._position is None else int(self._position)
+
+    def mask(self, queries: int, is_causal: bool) -> tuple[Tensor | None, bool]:
+        """Return a mask, (queries, max_length), for the newest positions, and False for is_causal."""
+        assert self._position is not None
+        positions = torch.arange(self.max_length, device=self._position.device)
+        own = self._position - queries + positions[:queries, None]
+        last = own if is_causal or self.window is not None else self._position - 1
+        visible = (positions <= last).expand(queries, -1)
+        return visible if self.window is None else visible & (positions > own - self.window), False
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let entry i of the batch continue entry rows[i]; there must be as many as before."""
+        if self._room is None:
+            return
+        if len(rows) != len(self._room.keys):
+            raise ValueError(f"a cache with a max_length keeps its batch of {len(self._room.keys)}, not {len(rows)}")
+        for side in self._room:
+            side.copy_(side.index_select(0, rows))
+
+    def crop(self, length: int) -> None:
+        """Remove all positions but the first `length`."""
+        self._check_crop(length)
+        if self._position is not None:
+            self._position.fill_(length)
+
+    def _add(self, new: KeyValues) -> None:
+        self._check(new)
+        added = new.keys.shape[2]
+        if self._room is None or self._position is None:
+            self._make_room(new)
+        assert self._room is not None
+        assert self._position is not None
+        if self._position.is_cpu and not torch.compiler.is_compiling() and self.length + added > self.max_length:
+            overflow = f"{self.length + added} positions do not fit into a KeyValueCache"
+            raise ValueError(f"{overflow} with max_length={self.max_length}")
+        positions = self._position + torch.arange(added, device=self._position.device)
+        for room, tensor in zip(self._room, new, strict=True):
+            room.index_copy_(2, positions, tensor.to(room.dtype))
+        self._position.add_(added)
+
+    def _seen_by(self, queries: int) -> KeyValues:  # noqa: ARG002
+        assert self._room is not None
+        return self._room
+
+    def _make_room(self, new: KeyValues) -> None:
+        """Zeros, since attention multiplies by what is not filled yet, if only with a weight of zero."""
+        sides = (tensor.new_zeros(*tensor.shape[:2], self.max_length, tensor.shape[3]) for tensor in new)
+        self._room = KeyValues(*sides)
+        self._position = torch.zeros((), dtype=torch.int64, device=new.keys.device)

@@ -1,0 +1,265 @@
+"""Kinds of query-key normalisation. Each is one class that knows its norms, its softmax scale and its options.
+
+A new kind is a class here and its line in `KINDS`; `QKNormAttention` also takes an instance of one from elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from qknorm.attention.lp import DEFAULT_EPS, checked_p, normalize_rotated
+from qknorm.attention.rotary import RotaryTables, rotate
+from qknorm.attention.scale import comparable_scale, unit_variance_scale
+
+_P_TOLERANCE = 0.01  # of a checkpoint that somebody rounded to half precision
+
+
+class LpNorm(nn.Module):
+    """g · x / ‖x‖_p over the last dimension, with the arguments of torch's RMSNorm and one learnable g as its weight.
+
+    g starts at `scale_init`; by default x of unit variance keeps it, so p = 2 starts as RMSNorm does.
+    elementwise_affine: whether there is a g. num_heads: one g for each head of (..., heads, length, dim); without it
+    `scale` has shape (1,). log_scale: learn ln g instead: g stays positive, and Adam moves it in proportion to itself.
+    A checkpoint remembers p, and may hold g or ln g.
+    """
+
+    scale: nn.Parameter | None
+    log_scale: nn.Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        p: float = 2.0,
+        scale_init: float | None = None,
+        num_heads: int | None = None,
+        log_scale: bool = False,
+    ) -> None:
+        super().__init__()
+        (self.dim,) = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        self.p, self.eps = checked_p(p), DEFAULT_EPS if eps is None else eps
+        self.scale_init = unit_variance_scale(p, self.dim) if scale_init is None else _checked_start(scale_init)
+        if log_scale and self.scale_init <= 0:
+            raise ValueError(f"scale_init must be positive where ln g is learned, not {scale_init!r}")
+        scale = nn.Parameter(torch.empty(num_heads or 1, device=device, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("scale", None if log_scale else scale)
+        self.register_parameter("log_scale", scale if log_scale else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reset g to its start."""
+        if self.scale is not None:
+            nn.init.constant_(self.scale, self.scale_init)
+        if self.log_scale is not None:
+            nn.init.constant_(self.log_scale, math.log(self.scale_init))
+
+    @property
+    def g(self) -> Tensor | None:
+        """The factor, whether g or ln g is learned: (1,) or (heads,)."""
+        return self.scale if self.log_scale is None else self.log_scale.exp()
+
+    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+        return normalize_rotated(x, self.g, self.p, self.eps, rotary)
+
+    def extra_repr(self) -> str:
+        g = self.scale if self.log_scale is None else self.log_scale
+        learned = "" if g is None else f", {'scale' if self.log_scale is None else 'log_scale'}={tuple(g.shape)}"
+        return f"{self.dim}, p={self.p:g}{learned}"
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.scale is not None or self.log_scale is not None:
+            destination[prefix + _EXTRA] = torch.tensor([self.p], dtype=torch.float32, device="cpu")
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        self._convert(state_dict, prefix)
+        p = float(state_dict.pop(prefix + _EXTRA, self.p))
+        if not math.isclose(p, self.p, rel_tol=_P_TOLERANCE):
+            name = prefix.removesuffix(".") or "LpNorm"
+            errors: list[str] = others[-1]
+            errors.append(f"{name} normalises with p = {self.p:g}, but the checkpoint was trained with p = {p:g}.")
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def _convert(self, state_dict: dict[str, Any], prefix: str) -> None:
+        """From one way of keeping g to the other, and from the shape () of earlier versions to (1,)."""
+        one_dimensional(state_dict, prefix + "scale")
+        if self.log_scale is not None and prefix + "scale" in state_dict:
+            state_dict[prefix + "log_scale"] = state_dict.pop(prefix + "scale").log()
+        if self.scale is not None and prefix + "log_scale" in state_dict:
+            state_dict[prefix + "scale"] = state_dict.pop(prefix + "log_scale").exp()
+
+
+_EXTRA = "_extra_state"  # torch's own name for what a state dict holds beside parameters and buffers
+
+
+def one_dimensional(state_dict: dict[str, Any], key: str) -> None:
+    """Turn a tensor of shape (), as g was before FSDP needed a dimension, into one of shape (1,)."""
+    if key in state_dict and state_dict[key].dim() == 0:
+        state_dict[key] = state_dict[key].reshape(1)
+
+
+class HeadRMSNorm(nn.RMSNorm):
+    """torch's RMSNorm of each head, then rotated, in the dtype of its input: autocast would make it float32."""
+
+    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+        return _rotated(super().forward(x).to(x.dtype), rotary)
+
+
+class HeadLayerNorm(nn.LayerNorm):
+    """torch's LayerNorm of each head, then rotated, in the dtype of its input."""
+
+    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+        return _rotated(super().forward(x).to(x.dtype), rotary)
+
+
+class HeadIdentity(nn.Identity):
+    """No norm; it only rotates, if positions are rotary."""
+
+    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+        return _rotated(x, rotary)
+
+
+def _rotated(x: Tensor, rotary: RotaryTables | None) -> Tensor:
+    return x if rotary is None else rotate(x, *rotary)
+
+
+class Heads(NamedTuple):
+    """The heads that norms are made for, and where their parameters go."""
+
+    number: int
+    dim: int
+    device: torch.device | str | None = None
+    dtype: torch.dtype | None = None
+
+
+class Norms(NamedTuple):
+    """What a kind gives an attention layer: modules for (batch, heads, length, head_dim), and a factor of the logits.
+
+    Those of queries and keys are called with x, and with `rotary=` if positions are rotary: the norm comes first.
+    """
+
+    query: nn.Module
+    key: nn.Module
+    value: nn.Module
+    softmax_scale: float
+
+
+class QKNormKind(Protocol):
+    """A kind of query-key normalisation, with its options."""
+
+    def make(self, heads: Heads) -> Norms: ...
+
+
+QKNorm: TypeAlias = str | QKNormKind
+"""The name of a kind in `KINDS`, or a kind with its options."""
+
+
+@dataclass(frozen=True)
+class LpKind:
+    """softmax(g · q̂ k̂ᵀ): queries and keys are divided by their Lp norm, and g is learned for the layer or each head.
+
+    scale_init: where g starts; by default as sharp as plain attention over queries and keys of unit variance.
+    normalize_value: normalise values too, an ablation of Henry et al. 2020.
+    """
+
+    p: float = 2.0
+    eps: float | None = None
+    scale_init: float | None = None
+    per_head_scale: bool = False
+    log_scale: bool = False
+    normalize_value: bool = False
+
+    def make(self, heads: Heads) -> Norms:
+        start = (
+            comparable_scale(self.p, heads.dim, math.sqrt(heads.dim)) if self.scale_init is None else self.scale_init
+        )
+        query = LpNorm(
+            heads.dim,
+            self.eps,
+            device=heads.device,
+            dtype=heads.dtype,
+            p=self.p,
+            scale_init=start,
+            num_heads=heads.number if self.per_head_scale else None,
+            log_scale=self.log_scale,
+        )
+        key = LpNorm(heads.dim, self.eps, elementwise_affine=False, p=self.p)
+        value = LpNorm(heads.dim, self.eps, elementwise_affine=False, p=self.p) if self.normalize_value else None
+        return Norms(query, key, value or nn.Identity(), 1.0)
+
+
+@dataclass(frozen=True)
+class RMSKind:
+    """torch's RMSNorm with a weight per dimension before the usual 1/√head_dim, as Qwen3 has it with an eps of 1e-6."""
+
+    eps: float | None = torch.finfo(torch.float32).eps
+
+    def make(self, heads: Heads) -> Norms:
+        query, key = (HeadRMSNorm(heads.dim, self.eps, device=heads.device, dtype=heads.dtype) for _ in range(2))
+        return Norms(query, key, nn.Identity(), heads.dim**-0.5)
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """torch's LayerNorm with weights and biases before the usual 1/√head_dim."""
+
+    eps: float = 1e-5
+
+    def make(self, heads: Heads) -> Norms:
+        query, key = (HeadLayerNorm(heads.dim, self.eps, device=heads.device, dtype=heads.dtype) for _ in range(2))
+        return Norms(query, key, nn.Identity(), heads.dim**-0.5)
+
+
+@dataclass(frozen=True)
+class PlainKind:
+    """Scaled dot-product attention without a norm."""
+
+    def make(self, heads: Heads) -> Norms:
+        return Norms(HeadIdentity(), HeadIdentity(), nn.Identity(), heads.dim**-0.5)
+
+
+KINDS: dict[str, type[Any]] = {"lp": LpKind, "rms": RMSKind, "layer": LayerKind, "none": PlainKind}
+
+
+def kind_of(qk_norm: QKNorm | None, options: Mapping[str, Any]) -> QKNormKind:
+    """Return the kind of this name with these options; options left at their defaults count as not given."""
+    given = {name: value for name, value in options.items() if value != getattr(LpKind, name)}
+    if not 0 <= given.get("eps", 0.0) < math.inf:
+        raise ValueError(f"eps must be a finite number from 0 on, not {given['eps']!r}")
+    if qk_norm is not None and not isinstance(qk_norm, str):
+        if given:
+            raise ValueError(f"{' and '.join(given)} must be set on the kind that is given as qk_norm")
+        return qk_norm
+    name = "none" if qk_norm is None else qk_norm
+    if name not in KINDS:
+        names = ", ".join(f'"{known}"' for known in KINDS if known != "none")
+        raise ValueError(f"qk_norm must be {names} or None, not {qk_norm!r}")
+    foreign = sorted(given.keys() - _options(name))
+    if foreign:
+        owners = " or ".join(f'qk_norm="{known}"' for known in KINDS if _options(known).issuperset(foreign))
+        raise ValueError(
+            f"{' and '.join(foreign)} cannot be set for qk_norm={qk_norm!r}: such options belong to {owners}"
+        )
+    kind: QKNormKind = KINDS[name](**given)
+    return kind
+
+
+def _options(name: str) -> set[str]:
+    return {field.name for field in dataclasses.fields(KINDS[name])}
+
+
+def _checked_start(scale_init: float) -> float:
+    if not math.isfinite(scale_init):
+        raise ValueError(f"scale_init must be a finite number, not {scale_init!r}")
+    return float(scale_init)

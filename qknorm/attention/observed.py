@@ -1,0 +1,219 @@
+"""Queries and keys as they meet in the softmax: of this library's layers, and of those of Hugging Face's transformers.
+
+Tensors are (batch, heads, length, head_dim). Logits exist a few rows at a time, so memory is linear in length.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from qknorm.attention.cache import KeyValueCache, KeyValues
+from qknorm.attention.length import is_visible
+from qknorm.attention.module import QKNormAttention
+
+_LOGITS_AT_ONCE = 2**21
+PROJECTIONS = ("q_proj", "k_proj")
+
+
+class Rows(NamedTuple):
+    """Some rows of an attention: logits without masks, what is added to them, and True where a query may attend."""
+
+    span: slice
+    logits: Tensor
+    bias: Tensor | None
+    visible: Tensor
+
+    def weights(self, logits: Tensor | None = None) -> Tensor:
+        """Return the probabilities, or those of other logits; zeros for a query that may attend to nothing."""
+        logits = self.logits if logits is None else logits
+        masked = (logits if self.bias is None else logits + self.bias).masked_fill(~self.visible, -math.inf)
+        return masked.softmax(-1).masked_fill(~self.visible, 0.0)
+
+
+class Attended(NamedTuple):
+    """One call of an attention layer: softmax(scale · query keyᵀ), with fewer heads of keys if they are shared.
+
+    projected: queries and keys before norms and positions; those of the softmax if they could not be seen.
+    """
+
+    query: Tensor
+    key: Tensor
+    scale: float
+    attn_mask: Tensor | None
+    is_causal: bool
+    projected: tuple[Tensor, Tensor]
+
+    def lengths(self, vectors: Tensor, p: float = 2.0) -> Tensor:
+        """(batch, heads, length): Lp norms of queries or keys, one for each query head."""
+        return per_query_head(torch.linalg.vector_norm(vectors, p, -1, dtype=self._wide), self.query.shape[1])
+
+    def rows(self) -> Iterator[Rows]:
+        """All rows, as many at a time as let logits take a fixed amount of memory, or one row of each head."""
+        batch, heads, queries, _ = self.query.shape
+        keys = per_query_head(self.key, heads).to(self._wide)
+        size = max(1, _LOGITS_AT_ONCE // (batch * heads * keys.shape[-2]))
+        for start in range(0, queries, size):
+            span = slice(start, min(start + size, queries))
+            logits = self.query[:, :, span].to(self._wide) @ keys.transpose(-2, -1) * self.scale
+            yield Rows(span, logits, *self._masks(span, logits))
+
+    @property
+    def _wide(self) -> torch.dtype:
+        return torch.promote_types(self.query.dtype, torch.float32)
+
+    def _masks(self, span: slice, logits: Tensor) -> tuple[Tensor | None, Tensor]:
+        bias, visible = None, torch.ones((), dtype=torch.bool, device=logits.device)
+        if self.attn_mask is not None:
+            mask = self.attn_mask.expand(*logits.shape[:2], self.query.shape[-2], logits.shape[-1])[:, :, span]
+            bias, visible = (None if mask.dtype == torch.bool else mask), is_visible(mask)
+        if self.is_causal:
+            positions = torch.arange(span.start, span.stop, device=logits.device)
+            visible = visible & (positions[:, None] >= torch.arange(logits.shape[-1], device=logits.device))
+        return bias, visible.expand_as(logits)
+
+
+Observer: TypeAlias = Callable[[str, nn.Module, Attended], None]
+"""Is told the name of a layer, the layer, and what it attends to."""
+
+
+@contextmanager
+def observing(model: nn.Module, observer: Observer) -> Iterator[None]:
+    """Show an observer each attention that the model computes meanwhile.
+
+    It sees the `QKNormAttention` of any model, except for single decoding steps, and every layer of transformers that
+    uses its AttentionInterface.
+    """
+    names = {module: name for name, module in model.named_modules()}
+    projected: dict[nn.Module, Tensor] = {}
+
+    @torch.no_grad()
+    def show(layer: nn.Module, query: Tensor, key: Tensor, scale: float, mask: Tensor | None, causal: bool) -> None:
+        query_before, key_before = (
+            _before_norms(getattr(layer, name, layer), seen, projected)
+            for name, seen in zip(PROJECTIONS, (query, key), strict=True)
+        )
+        observer(names[layer], layer, Attended(query, key, scale, mask, causal, (query_before, key_before)))
+
+    with ExitStack() as stack:
+        for layer in names:
+            for hook in _hooks(layer, show, projected):
+                stack.callback(hook.remove)
+        stack.enter_context(_asking_transformers(names, show))
+        yield
+
+
+def arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How a model is called with a batch: a mapping holds arguments by name, a tuple or list in their order."""
+    if isinstance(batch, Mapping):
+        return (), dict(batch)
+    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model in eval mode without gradients; afterwards each module returns to its former mode."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def per_query_head(keys: Tensor, heads: int) -> Tensor:
+    """One of each key head for every query head that shares it."""
+    return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], 1)
+
+
+def _hooks(layer: nn.Module, show: Callable[..., None], projected: dict[nn.Module, Tensor]) -> Iterator[Any]:
+    def keep(projection: nn.Module, _inputs: Any, output: Tensor) -> None:
+        projected[projection] = output.detach()
+
+    for name in PROJECTIONS:
+        if isinstance(projection := getattr(layer, name, None), nn.Module):
+            yield projection.register_forward_hook(keep)
+    if isinstance(layer, QKNormAttention):
+        # After the call, and before other hooks: so it may be registered by a hook that the same call began with.
+        yield layer.register_forward_hook(
+            lambda layer, inputs, options, _output: _show_ours(show, layer, *inputs, **options),
+            prepend=True,
+            with_kwargs=True,
+        )
+
+
+@torch.no_grad()
+def _show_ours(
+    show: Callable[..., None],
+    layer: QKNormAttention,
+    query: Tensor,
+    memory: Tensor | KeyValues | None = None,
+    *,
+    cache: KeyValueCache | None = None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    rotary: Any = None,
+) -> None:
+    """Compute queries and keys again, with the arguments of `QKNormAttention.forward`."""
+    if cache is None and not isinstance(memory, KeyValues):
+        q, k, _, attn_mask, is_causal = layer._inputs(query, memory, attn_mask, is_causal, None, rotary)
+        show(layer, q, k, layer.softmax_scale, attn_mask, is_causal)
+
+
+@contextmanager
+def _asking_transformers(layers: Mapping[nn.Module, str], show: Callable[..., None]) -> Iterator[None]:
+    """Let every attention function that transformers chooses show what it is called with, for these layers."""
+    if "transformers" not in sys.modules:
+        yield
+        return
+    from transformers import AttentionInterface
+
+    choose = AttentionInterface.get_interface
+
+    def choose_and_show(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
+        attend = choose(self, name, default)
+
+        def observed(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
+            if layer in layers:
+                show(layer, query, key, *_of_transformers(layer, query, mask, **options))
+            return attend(layer, query, key, value, mask, **options)
+
+        return observed
+
+    AttentionInterface.get_interface = choose_and_show
+    try:
+        yield
+    finally:
+        AttentionInterface.get_interface = choose
+
+
+def _of_transformers(
+    layer: nn.Module,
+    query: Tensor,
+    mask: Any,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **_others: Any,
+) -> tuple[float, Tensor | None, bool]:
+    """Softmax scale, mask and is_causal, as transformers' sdpa understands its arguments."""
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if isinstance(mask, Tensor) and mask.dim() == 4:
+        return scale, mask, False
+    causal = getattr(layer, "is_causal", True) if is_causal is None else is_causal
+    return scale, None, bool(causal) and query.shape[-2] > 1
+
+
+def _before_norms(projection: nn.Module, seen: Tensor, projected: dict[nn.Module, Tensor]) -> Tensor:
+    """What a projection gave, by heads; what was seen in the softmax where it gave something else beside."""
+    given = projected.pop(projection, None)
+    if given is None or given.shape[-1] != seen.shape[1] * seen.shape[-1]:
+        return seen
+    return given.view(*given.shape[:-1], seen.shape[1], -1).transpose(1, 2)

@@ -1,0 +1,116 @@
+"""Many runs at a time: in processes of this machine, or on a cluster of Dask's or Ray's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from asyncio import CancelledError
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from joblib import Parallel, delayed, parallel_config
+
+from qknorm.errors import InputError, needs
+from qknorm.experiments.cells import Cell, begin_missing, cores, run_cell
+from qknorm.experiments.display import Display
+from qknorm.screen import Screen
+from qknorm.tasks.table import TASKS
+
+Backend = Literal["local", "dask", "ray"]
+Outcome = tuple[str, dict[str, Any] | str]
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Where runs take place, and how many at a time."""
+
+    backend: Backend = "local"
+    jobs: int | None = None
+    """Runs at a time; without it one for each core, or for each GPU where there are some."""
+    address: str | None = None
+    """Of a cluster; one is started here without it."""
+    gpus: Sequence[int] | None = None
+    """Those of this machine that may be used; all without it."""
+
+    def run_missing(self, title: str, cells: Sequence[Cell], folder: Path, console: Screen) -> dict[str, str]:
+        """Run what is not done yet; returns why runs failed, by their names."""
+        missing = begin_missing(cells, folder)
+        gpus = range(torch.cuda.device_count()) if self.gpus is None else self.gpus
+        if not missing:
+            return {}
+        jobs = min(self.jobs or len(gpus) or cores(), len(missing), len(gpus) or len(missing))
+        threads = max(1, min(cores() // jobs, torch.get_num_threads()))
+        # A worker on another machine has other GPUs, of which it takes any.
+        gpus_of_worker = None if self.address or self.backend == "ray" else gpus
+        work = [(cell, folder / cell.name, threads, os.getpid(), gpus_of_worker) for cell in missing]
+        failures, tasks = {}, {cell.name: TASKS[cell.recipe.task] for cell in missing}
+        with (
+            _told_when_it_ends(self.backend),
+            self._outcomes(work, jobs, threads) as outcomes,
+            Display(title, len(cells), missing, folder, console) as display,
+        ):
+            for name, outcome in outcomes:
+                if isinstance(outcome, str):
+                    failures[name] = outcome
+                display.finished(name, outcome if isinstance(outcome, str) else tasks[name].told(outcome))
+        return failures
+
+    @contextlib.contextmanager
+    def _outcomes(self, work: Sequence[tuple[Any, ...]], jobs: int, threads: int) -> Iterator[Iterable[Outcome]]:
+        """What `run_cell` answers to each list of arguments, as it comes: from processes here, or from a cluster.
+
+        A cluster without an address is one of processes here.
+        """
+        if self.backend == "local":
+            with parallel_config(backend="loky", inner_max_num_threads=threads):
+                yield _by_joblib(work, jobs)
+        elif self.backend == "dask":
+            with needs("dask", "--backend dask"):
+                from distributed import Client
+            here = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
+            client: Any = Client
+            with client(self.address) if self.address else client(**here), parallel_config(backend="dask"):
+                yield _by_joblib(work, jobs)
+        else:
+            with needs("ray", "--backend ray"):
+                import ray
+            ray.init(address=self.address, num_cpus=None if self.address else jobs)
+            try:
+                yield _by_ray(work)
+            finally:
+                ray.shutdown()
+
+
+def _by_joblib(work: Sequence[tuple[Any, ...]], jobs: int) -> Iterable[Outcome]:
+    parallel = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1, pre_dispatch=2 * jobs)
+    outcomes: Iterable[Outcome] = parallel(delayed(run_cell)(*arguments) for arguments in work)
+    return outcomes
+
+
+def _by_ray(work: Sequence[tuple[Any, ...]]) -> Iterator[Outcome]:
+    """Not by joblib, which gives nothing from Ray before the last run is done. Ray gives a GPU only to who asks."""
+    import ray
+
+    run = ray.remote(run_cell).options(num_gpus=int("GPU" in ray.cluster_resources()))
+    pending = [run.remote(*arguments) for arguments in work]
+    while pending:
+        (ended,), pending = ray.wait(pending)
+        yield ray.get(ended)
+
+
+@contextlib.contextmanager
+def _told_when_it_ends(backend: Backend) -> Iterator[None]:
+    """Runs do not raise, so whatever does is the machines: a cluster that went away, a process that was killed."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (Exception, CancelledError) as error:
+        who = "a process that ran some of them has ended" if backend == "local" else f"the {backend} cluster is gone"
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(
+            f"{who} ({reason}); what is done is kept, and the same command goes on with the rest"
+        ) from error

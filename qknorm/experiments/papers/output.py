@@ -1,0 +1,149 @@
+"""A table in every form in which somebody wants it: a page in Markdown, CSV, LaTeX (booktabs) and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from qknorm.data.textfiles import replacing
+from qknorm.evaluation import wording
+from qknorm.experiments.cells import is_done
+from qknorm.experiments.papers.citations import PAPERS, bibliography
+from qknorm.experiments.papers.plan import Experiment, Plan
+from qknorm.experiments.papers.results import Result
+from qknorm.experiments.papers.sizes import SHRUNK
+from qknorm.experiments.papers.views import Table
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "→": r"$\rightarrow$", "±": r"$\pm$", "≤": r"$\leq$",
+    "–": "--", "−": "$-$", "α": r"$\alpha$", "<": r"$<$", ">": r"$>$",
+}  # fmt: skip
+
+
+def write(plan: Plan, table: Table, folder: Path) -> Path:
+    """Keep a table beside its runs in every form; returns the page."""
+    experiment = plan.experiment
+    path = folder / "tables" / f"{file_name(experiment)}.md"
+    runs = [{"folder": str(folder / cell.name), "done": is_done(folder / cell.name)} for cell in plan.runs]
+    for target, text in {
+        path: page(experiment, table),
+        path.with_suffix(".csv"): as_csv(table),
+        path.with_suffix(".tex"): as_latex(experiment, table),
+        path.with_suffix(".json"): as_json(experiment, table, runs),
+        path.with_name("references.bib"): bibliography(),
+    }.items():
+        with replacing(target) as file:
+            file.write(text.encode())
+    return path
+
+
+def file_name(experiment: Experiment) -> str:
+    """The experiment and, where there is one, its corpus."""
+    corpora = [contest.corpus for contest in experiment.contests]
+    return "_".join([experiment.name, *corpora[: len(corpora) == 1]])
+
+
+def page(experiment: Experiment, table: Table) -> str:
+    """Markdown that says what was asked, how it was tried, what came out, and what that does not say."""
+    about = experiment.table
+    parts = [
+        f"# {about.title}",
+        f"**Question.** {about.question}" if about.question else "",
+        f"**Setting.** {' '.join(setting(experiment))}",
+        as_markdown([table.columns, ["---"] * len(table.columns), *table.lines]),
+        *(f"**Result{_on(result, table)}.** {' '.join(result.sentences)}" for result in table.results),
+        f"**Result.** {' '.join(table.sentences)}" if table.sentences else "",
+        f"**Caveat.** {' '.join(caveats(experiment, table.results))}",
+        _source(experiment),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def setting(experiment: Experiment) -> list[str]:
+    """What was shrunk, how it was scored, and whether every row has its own learning rate."""
+    sentences = [SHRUNK[experiment.size]]
+    if experiment.table.shows == "bleu":
+        kinds = {experiment.as_tokens(contest) for contest in experiment.contests}
+        sentences += [f"Test BLEU is {how_scored(as_tokens)}." for as_tokens in sorted(kinds)]
+    if rates := experiment.table.rates_at(experiment.size):
+        tried = ", ".join(f"{rate:g}" for rate in rates)
+        sentences.append(
+            f"Every row was trained with its first seed at the learning rates {tried}, and has the one that was best "
+            "on dev; the hours count all of them."
+        )
+    return sentences
+
+
+def how_scored(as_tokens: bool) -> str:
+    return "that of Moses' tokens (multi-bleu)" if as_tokens else "SacreBLEU of the text"
+
+
+def caveats(experiment: Experiment, results: Sequence[Result]) -> list[str]:
+    """What the table itself says against it, and what its statistics do not say."""
+    sentences = [experiment.table.caveat] if experiment.table.caveat else []
+    if seeds := [row.seeds for result in results for row in result.compared]:
+        sentences.append(f"A 95 % interval is {wording.about_interval(min(seeds))}")
+    if experiment.size != "paper" and experiment.table.pairs:
+        sentences.append("A difference to the paper is one between sizes, too.")
+    return sentences
+
+
+def _on(result: Result, table: Table) -> str:
+    return f" on {result.contest.title}" if len(table.results) > 1 else ""
+
+
+def _source(experiment: Experiment) -> str:
+    paper = PAPERS.get(experiment.table.paper or "")
+    return f"**Source.** {paper.short}, [{paper.title}]({paper.url}), in references.bib." if paper else ""
+
+
+def as_markdown(lines: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def as_csv(table: Table) -> str:
+    """The numbers as they are, not rounded."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(table.records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table.records)
+    return text.getvalue()
+
+
+def as_latex(experiment: Experiment, table: Table) -> str:
+    """A floating table for a document that loads booktabs; its caption says what was shrunk."""
+    lines = [" & ".join(map(latex, line)) + r" \\" for line in (table.columns, *table.lines)]
+    title = experiment.table.title
+    caption = latex(" ".join([title if title[-1:] in ".?!" else f"{title}.", *setting(experiment)]))
+    return "\n".join(
+        [
+            r"\begin{table}", r"\centering", rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{ll{'r' * (len(table.columns) - 2)}}}", r"\toprule", lines[0], r"\midrule", *lines[1:],
+            r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
+        ]
+    )  # fmt: skip
+
+
+def latex(text: str) -> str:
+    """Text that LaTeX prints as it stands; a sign before a digit is a minus."""
+    escaped = "".join(_LATEX.get(character, character) for character in text)
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
+
+
+def as_json(experiment: Experiment, table: Table, runs: Sequence[dict[str, object]]) -> str:
+    """Everything; `plan` says which runs stand for which row, so that a report can compare them in the same way."""
+    about = {
+        "experiment": experiment.name,
+        "size": experiment.size,
+        "shrunk": SHRUNK[experiment.size],
+        "rows": table.records if experiment.table.shows == "bleu" else [],
+        "table": [dict(zip(table.columns, line, strict=True)) for line in table.lines],
+        "runs": runs,
+        "plan": experiment.model_dump(mode="json"),
+    }
+    return json.dumps(about, indent=1, ensure_ascii=False)

@@ -1,0 +1,218 @@
+"""From a table to its runs: which of them stand for which row, on which corpus, at which learning rate.
+
+Runs belong to a corpus, not to a table: what one table has trained, another finds done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qknorm.data import corpora
+from qknorm.errors import InputError
+from qknorm.experiments.cells import Cell, Runner, is_done, read_result
+from qknorm.experiments.papers.henry import FULL
+from qknorm.experiments.papers.sizes import STAND_IN, Size, settings
+from qknorm.experiments.papers.table import PAIRS, RowRecipe, TableRecipe
+from qknorm.runs.recipe import Part, Recipe, checked, merged
+from qknorm.screen import Screen
+
+
+class Candidate(Part):
+    """The runs of a row at one learning rate, a folder for each seed."""
+
+    rate: float | None
+    """None for that of the size, where no other is tried."""
+    runs: tuple[str, ...]
+
+    def dev_bleu(self, folder: Path) -> float | None:
+        """Of the first seed, by which rates are compared; None while it has not been trained."""
+        first = folder / self.runs[0]
+        return float(read_result(first)["best_dev_bleu"]) if is_done(first) else None
+
+
+class Entrant(Part):
+    """A row on a corpus. Where rates are tried it has a candidate for each, and the best on dev stands for it."""
+
+    row: str
+    """Its name in the table."""
+    candidates: tuple[Candidate, ...]
+
+    def chosen(self, folder: Path) -> Candidate:
+        """The only one, or the best of those that were trained so far; the first where none was."""
+        return max(self.candidates, key=lambda tried: -1.0 if (bleu := tried.dev_bleu(folder)) is None else bleu)
+
+    def is_settled(self, folder: Path) -> bool:
+        """Whether a rate can be chosen: there is one only, or some were trained."""
+        return len(self.candidates) == 1 or self.chosen(folder).dev_bleu(folder) is not None
+
+    def done(self, folder: Path) -> list[Path]:
+        """The folders of the finished runs that stand for the row."""
+        return [folder / run for run in self.chosen(folder).runs if is_done(folder / run)]
+
+    def trained(self, folder: Path) -> list[Path]:
+        """All finished runs, those at rates that were not chosen among them."""
+        runs = [run for candidate in self.candidates for run in candidate.runs]
+        return [folder / run for run in runs if is_done(folder / run)]
+
+
+class Contest(Part):
+    """The rows of a table on one corpus."""
+
+    corpus: str
+    pair: str | None
+    """The paper's language pair, if this is the corpus that the paper used."""
+    entrants: tuple[Entrant, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.pair.replace('-', '→')} ({self.corpus})" if self.pair else self.corpus
+
+
+class Experiment(Part):
+    """A table at a size, and the runs that fill it: what its JSON file keeps, and a report reads."""
+
+    name: str
+    size: Size
+    table: TableRecipe
+    contests: tuple[Contest, ...]
+
+    def row(self, entrant: Entrant) -> RowRecipe:
+        return next(row for row in self.table.rows if row.name == entrant.row)
+
+    def as_tokens(self, contest: Contest) -> bool:
+        """Whether BLEU is that of tokens: of the TED talks the first paper scored the text."""
+        return self.table.bleu == "tokens" and contest.pair in (None, "en-vi")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What a table is computed on."""
+
+    name: str
+    data: Mapping[str, Any]
+    """The keys of a recipe that say where its text is."""
+    direction: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment, and how to train every run of it."""
+
+    experiment: Experiment
+    cells: Mapping[str, Cell]
+    """By their names. One run may stand for several rows, where they come to the same."""
+
+    @property
+    def runs(self) -> list[Cell]:
+        """All that may be trained, those of one seed together; of rates, one will be taken with further seeds."""
+        return self._cells([entrant.candidates[0].runs for entrant in self._entrants], self._trials)
+
+    def run(self, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
+        """Train what is missing: first every rate with its first seed, then all seeds of the best; what failed, why."""
+        failures = runner.run_missing(self.experiment.name, self._cells([], self._trials), folder, console)
+        chosen = self._cells([entrant.chosen(folder).runs for entrant in self._entrants if entrant.is_settled(folder)])
+        return failures | runner.run_missing(self.experiment.name, chosen, folder, console)
+
+    @property
+    def _entrants(self) -> list[Entrant]:
+        return [entrant for contest in self.experiment.contests for entrant in contest.entrants]
+
+    @property
+    def _trials(self) -> list[str]:
+        """The runs by which rates are chosen."""
+        several = [entrant for entrant in self._entrants if len(entrant.candidates) > 1]
+        return [candidate.runs[0] for entrant in several for candidate in entrant.candidates]
+
+    def _cells(self, runs_by_seed: Sequence[Sequence[str]], trials: Sequence[str] = ()) -> list[Cell]:
+        """Each once; those of one seed stand together, so that an unfinished experiment compares like with like."""
+        by_seed = [run for runs in zip(*runs_by_seed, strict=True) for run in runs]
+        return [self.cells[run] for run in dict.fromkeys([*trials, *by_seed])]
+
+
+def plan(table: TableRecipe, origin: str, size: Size, corpus: str | None, seeds: int) -> Plan:
+    """Every run that a table needs, all of their recipes checked; `origin` is its name, or the files it is from."""
+    planner = _Planner(table, origin, size, seeds)
+    contests = tuple(planner.contest(chosen) for chosen in _corpora(table, origin, size, corpus))
+    name = "+".join(Path(part).name.removesuffix(".yaml") for part in origin.split("+"))
+    return Plan(Experiment(name=name, size=size, table=table, contests=contests), planner.cells)
+
+
+class _Planner:
+    """Gives each run its name: that of the first row whose recipe it has, the full model before all others."""
+
+    def __init__(self, table: TableRecipe, origin: str, size: Size, seeds: int) -> None:
+        self._origin, self._table, self._size, self._seeds = origin, table, size, range(1, seeds + 1)
+        self.cells: dict[str, Cell] = {}
+
+    def contest(self, corpus: Corpus) -> Contest:
+        names: dict[str, str] = {}  # of runs, by what they do
+        self._entrant(FULL, corpus, names, dict[str, Cell]())
+        entrants = tuple(self._entrant(row, corpus, names, self.cells) for row in self._table.rows_at(self._size))
+        return Contest(corpus=corpus.name, pair=corpus.direction, entrants=entrants)
+
+    def _entrant(self, row: RowRecipe, corpus: Corpus, names: dict[str, str], cells: dict[str, Cell]) -> Entrant:
+        candidates = []
+        for rate in self._table.rates_at(self._size) or (None,):
+            runs = []
+            for seed in self._seeds:
+                recipe = self._recipe(row, corpus, seed, rate)
+                tried = "" if rate is None else f"_rate-{rate:g}"
+                run = names.setdefault(recipe.model_dump_json(), f"{corpus.name}/{row.name}{tried}_seed-{seed}")
+                cells[run] = Cell(run, {}, recipe.model_copy(update={"name": run}))
+                runs.append(run)
+            candidates.append(Candidate(rate=rate, runs=tuple(runs)))
+        return Entrant(row=row.name, candidates=tuple(candidates))
+
+    def _recipe(self, row: RowRecipe, corpus: Corpus, seed: int, rate: float | None) -> Recipe:
+        content = merged(
+            settings(self._size, corpus.direction),
+            {"data": corpus.data, "training": {"seed": seed}},
+            row.changed(self._size),
+            {} if rate is None else {"training": {"peak": rate}},
+        )
+        return checked(Recipe, content, f"{self._origin}, row {row.name}")
+
+
+def _corpora(table: TableRecipe, origin: str, size: Size, corpus: str | None) -> list[Corpus]:
+    if corpus is not None:
+        return [find_corpus(corpus)]
+    if size != "paper":
+        return [find_corpus(STAND_IN[size])]
+    if not table.pairs:
+        raise InputError(f"{origin} names no pairs of the paper; choose a corpus with --corpus")
+    return [find_corpus(PAIRS[direction]) for direction in table.pairs]
+
+
+def find_corpus(name: str) -> Corpus:
+    """A named corpus, a folder that holds one, or a folder with train, dev and test of any two languages."""
+    folder = Path(name).resolve()
+    known = {info.name for info in corpora.known() if info.languages}
+    if Path(name).is_dir() and folder.name in known:
+        corpora.get(folder.name, from_folder=folder)
+        name = folder.name
+    base = name.partition(":")[0]
+    if base in known:
+        direction = next((direction for direction, corpus in PAIRS.items() if corpus == name), None)
+        scheme = "words" if base in PAIRS.values() else "raw"
+        return Corpus(name.replace(":", "-"), {"corpus": name, "scheme": scheme}, direction)
+    if not folder.is_dir():
+        raise InputError(f"{name} is neither a parallel corpus (see: qknorm data list) nor a folder")
+    return Corpus(folder.name, _files(name, folder), None)
+
+
+def _files(name: str, folder: Path) -> dict[str, Any]:
+    """Where the text of a corpus of one's own is: the name of its folder may say which language is the source."""
+    codes = sorted(path.suffix[1:] for path in folder.glob("train.*"))
+    if len(codes) != 2:
+        raise InputError(f"{name} needs one train file in each of two languages, such as train.en and train.gl")
+    if folder.name.endswith("-".join(reversed(codes))):
+        codes.reverse()
+    files = {split: [str(folder / f"{split}.{code}") for code in codes] for split in corpora.SPLITS}
+    missing = next((path for both in files.values() for path in both if not Path(path).is_file()), None)
+    if missing is not None:
+        raise InputError(f"{name} has no {Path(missing).name}; it needs train, dev and test in {' and '.join(codes)}")
+    source, target = files["train"]
+    return {"source": source, "target": target, "dev": files["dev"], "test": files["test"], "languages": codes}

@@ -1,0 +1,125 @@
+"""From the runs of an experiment to its numbers, which tables and reports show alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from qknorm.evaluation import wording
+from qknorm.evaluation.significance import Comparison, standings
+from qknorm.evaluation.systems import lines_of_test
+from qknorm.experiments.cells import read_result
+from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system on a corpus. Differences are to the reference system; None is what is not known or not run."""
+
+    corpus: str
+    system: str
+    paper: float | None
+    paper_difference: float | None = None
+    ours: float | None = None
+    ours_sd: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    """Holm-corrected, over the rows of a corpus."""
+    p_is_bound: bool = False
+    """p is at most this: the samples cannot say less."""
+    ours_minus_paper: float | None = None
+    """Only on the text of which the figure was published."""
+    seeds: int = 0
+    rate: float | None = None
+    """The learning rate that was best on dev, where several were tried."""
+    rates_tried: int = 0
+    hours: float | None = None
+    """Of training, all seeds and all rates that were tried."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out on one corpus, as far as its runs are done."""
+
+    contest: Contest
+    rows: list[Row]
+    compared: list[Comparison]
+    """The systems that were run, by their labels, the reference first if it is among them."""
+    first_seeds_only: bool
+    """Some systems have one seed so far, so of every system the first is compared."""
+
+    @property
+    def sentences(self) -> list[str]:
+        """Which systems differ from the reference by more than chance."""
+        verdicts = wording.verdicts(self.compared, self.first_seeds_only) if self.compared else []
+        return verdicts or ["Nothing can be compared yet."]
+
+
+def result_of(experiment: Experiment, contest: Contest, folder: Path) -> Result:
+    """The numbers of one corpus."""
+    measured = _compared(experiment, contest, folder)
+    by_label = {row.name: row for row in measured}
+    rows = []
+    for entrant in contest.entrants:
+        row = _published(experiment, contest, entrant)
+        if ours := by_label.get(row.system):
+            row = _measured(row, ours, entrant, folder)
+        rows.append(_held_against_paper(row) if experiment.table.is_comparable(contest.pair) else row)
+    return Result(contest, rows, measured, _first_seeds_only(contest, folder))
+
+
+def _first_seeds_only(contest: Contest, folder: Path) -> bool:
+    return len({len(done) == 1 for entrant in contest.entrants if (done := entrant.done(folder))}) > 1
+
+
+def _compared(experiment: Experiment, contest: Contest, folder: Path) -> list[Comparison]:
+    """Every system of which runs are done by its label, compared with the reference if that is among them."""
+    first = experiment.table.first
+    entrants = sorted(contest.entrants, key=lambda entrant: entrant.row != first)
+    runs = {experiment.row(entrant).title: done for entrant in entrants if (done := entrant.done(folder))}
+    if not runs:
+        return []
+    as_tokens = experiment.as_tokens(contest)
+    lines = {label: [lines_of_test(run, "hypotheses", as_tokens) for run in done] for label, done in runs.items()}
+    references = lines_of_test(next(iter(runs.values()))[0], "references", as_tokens)
+    rows = standings(lines, references, as_tokens)
+    return rows if entrants[0].done(folder) else [_alone(row) for row in rows]
+
+
+def _alone(row: Comparison) -> Comparison:
+    """A system by itself: what it is to be compared with has not been run."""
+    return replace(row, difference=None, difference_low=None, difference_high=None, p_value=None, p_is_bound=False)
+
+
+def _published(experiment: Experiment, contest: Contest, entrant: Entrant) -> Row:
+    table, own = experiment.table, experiment.row(entrant)
+    paper = table.published(own, contest.pair)
+    reference = next(table.published(row, contest.pair) for row in table.rows if row.name == table.first)
+    row = Row(contest.title, own.title, paper)
+    if paper is None or reference is None or own.name == table.first:
+        return row
+    return replace(row, paper_difference=round(paper - reference, 2))
+
+
+def _measured(row: Row, ours: Comparison, entrant: Entrant, folder: Path) -> Row:
+    several = len(entrant.candidates) > 1
+    return replace(
+        row,
+        ours=ours.bleu,
+        ours_sd=ours.bleu_sd,
+        difference=ours.difference,
+        low=ours.difference_low,
+        high=ours.difference_high,
+        p_value=ours.p_value,
+        p_is_bound=ours.p_is_bound,
+        seeds=ours.seeds,
+        rate=entrant.chosen(folder).rate if several else None,
+        rates_tried=sum(candidate.dev_bleu(folder) is not None for candidate in entrant.candidates) if several else 0,
+        hours=sum(read_result(run)["seconds"] for run in entrant.trained(folder)) / 3600,
+    )
+
+
+def _held_against_paper(row: Row) -> Row:
+    return row if row.ours is None or row.paper is None else replace(row, ours_minus_paper=row.ours - row.paper)

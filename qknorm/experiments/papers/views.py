@@ -1,0 +1,149 @@
+"""What a table shows of its runs: test BLEU, the data and the model, or where the heads look."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qknorm.evaluation import wording
+from qknorm.experiments.cells import read_result
+from qknorm.experiments.papers import henry_figures
+from qknorm.experiments.papers.plan import Contest, Experiment
+from qknorm.experiments.papers.results import Result, Row, result_of
+from qknorm.runs.translator_run import TranslatorRun
+
+DATA_COLUMNS = ("examples", "words", "parameters", "L", "dev BLEU", "hours")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it is shown, and its numbers as they are."""
+
+    columns: list[str]
+    lines: list[list[str]]
+    records: list[dict[str, Any]]
+    results: list[Result] = field(default_factory=list)
+    """Of a table of BLEU, for each corpus."""
+    sentences: list[str] = field(default_factory=list)
+    """What comes out of any other table."""
+
+
+def view(experiment: Experiment, folder: Path) -> Table:
+    """What is known so far; figures are drawn on the way."""
+    return _VIEWS[experiment.table.shows](experiment, folder)
+
+
+def _bleu(experiment: Experiment, folder: Path) -> Table:
+    results = [result_of(experiment, contest, folder) for contest in experiment.contests]
+    rows = [row for result in results for row in result.rows]
+    directions = experiment.table.pairs
+    paper = f"paper ({directions[0].replace('-', '→')})" if len(directions) == 1 else "paper"
+    columns = [
+        "corpus", "system", paper, "its diff.", "ours", "our diff.", "95 %", "p", "ours − paper", "seeds", "rate",
+        "hours",
+    ]  # fmt: skip
+    columns, lines = _without_empty(columns, [_cells(row) for row in rows])
+    return Table(columns, lines, [asdict(row) for row in rows], results)
+
+
+def _without_empty(columns: list[str], lines: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Columns in which something stands: an own table may have nothing published, and tries one rate as a rule."""
+    used = [place for place in range(len(columns)) if any(line[place] for line in lines)]
+    return [columns[place] for place in used], [[line[place] for place in used] for line in lines]
+
+
+def _cells(row: Row) -> list[str]:
+    deviation = "" if row.ours_sd is None else f" ± {row.ours_sd:.2f}"
+    return [
+        row.corpus,
+        row.system,
+        _number(row.paper),
+        _number(row.paper_difference, signed=True),
+        "not run" if row.ours is None else f"{row.ours:.2f}{deviation}",
+        _number(row.difference, signed=True),
+        wording.interval(row.low, row.high, signed=True),
+        wording.p_value(row.p_value, row.p_is_bound),
+        _number(row.ours_minus_paper, signed=True),
+        str(row.seeds or ""),
+        "" if row.rate is None else f"{row.rate:g} (of {row.rates_tried})",
+        _number(row.hours),
+    ]
+
+
+def _number(value: float | None, signed: bool = False) -> str:
+    return "" if value is None else f"{value:+.2f}" if signed else f"{value:.2f}"
+
+
+def _data(experiment: Experiment, folder: Path) -> Table:
+    """Table 1: of each corpus what was published, and ours."""
+    lines = []
+    for contest in experiment.contests:
+        if published := experiment.table.data.get(contest.pair or ""):
+            lines.append([contest.title, "paper", *(f"{published[column]:,.10g}" for column in DATA_COLUMNS)])
+        done = contest.entrants[0].done(folder)
+        lines.append([contest.title, "ours", *(_described(done[0]) if done else _nothing(DATA_COLUMNS))])
+    trained = sum(bool(contest.entrants[0].done(folder)) for contest in experiment.contests)
+    sentence = f"{trained} of {len(experiment.contests)} corpora were trained on, and stand beside what was published."
+    return _as_records(["corpus", "", *DATA_COLUMNS], lines, [sentence])
+
+
+def _described(folder: Path) -> list[str]:
+    """The columns of Table 1 for a finished run."""
+    run, result = TranslatorRun.open(folder), read_result(folder)
+    (about,), parts = json.loads(run.corpus_file.read_text(encoding="utf-8"))["pairs"], run.parts
+    assert parts.scale_init is not None
+    length = (1 + math.sqrt(1 + 4 * 2**parts.scale_init)) / 2  # g = log2(L² − L), solved for L
+    parameters = sum(parameter.numel() for parameter in run.make_model().parameters())
+    numbers = f"{about['kept']:,}", f"{about['words']:,}", f"{parameters:,}", f"{length:.0f}"
+    return [*numbers, f"{result['best_dev_bleu']:.2f}", f"{result['seconds'] / 3600:.2f}"]
+
+
+def _attention(experiment: Experiment, folder: Path) -> Table:
+    """Draw the figures of each corpus of which all systems are done; how diffuse they are, as a table."""
+    columns = ["corpus", "system", "mean entropy", "lowest head", "highest head", "seeds"]
+    lines = [line for contest in experiment.contests for line in _diffuseness(experiment, contest, folder)]
+    sentences = [sentence for contest in experiment.contests for sentence in _sharper(experiment, contest, folder)]
+    return _as_records(columns, lines, sentences)
+
+
+def _sharper(experiment: Experiment, contest: Contest, folder: Path) -> list[str]:
+    """Whether and when each system was sharper than the reference, in the mean of all heads of the encoder."""
+    done = {experiment.row(one).name: runs[0] for one in contest.entrants if (runs := one.done(folder))}
+    courses = {name: course for name, run in done.items() if (course := henry_figures.course(run)).updates}
+    titles = {row.name: row.title for row in experiment.table.rows}
+    first = experiment.table.first
+    if first not in courses:
+        return []
+    sentences = []
+    for name in [name for name in courses if name != first]:
+        update = henry_figures.first_crossing(courses[first], courses[name])
+        when = "at the end" if update is None else f"from update {update:,} on"
+        was = "was not" if update is None else "was"
+        sentences.append(
+            f"On {contest.title} {titles[first]} {was} sharper than {titles[name]} {when}, in the mean of all heads of "
+            "the encoder."
+        )
+    return sentences
+
+
+def _diffuseness(experiment: Experiment, contest: Contest, folder: Path) -> list[list[str]]:
+    runs = {experiment.row(entrant).title: entrant.done(folder) for entrant in contest.entrants}
+    if not all(runs.values()):
+        return [[contest.title, label, *_nothing(range(4))] for label in runs]
+    lines = henry_figures.draw(runs, folder / "figures" / contest.corpus)
+    return [[contest.title, *line] for line in lines]
+
+
+def _nothing(columns: Any) -> list[str]:
+    return ["not run", *[""] * (len(columns) - 1)]
+
+
+def _as_records(columns: list[str], lines: list[list[str]], sentences: list[str]) -> Table:
+    return Table(columns, lines, [dict(zip(columns, line, strict=True)) for line in lines], sentences=sentences)
+
+
+_VIEWS: dict[str, Callable[[Experiment, Path], Table]] = {"bleu": _bleu, "data": _data, "attention": _attention}

@@ -1,0 +1,62 @@
+"""What a section of the report is. A new one is a file in `sections`, with its data, text and template, and its line
+in the table of that folder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from qknorm.experiments.report.charts import Chart, Line, Point, line_chart
+from qknorm.experiments.report.collect import Validation
+from qknorm.experiments.report.material import Material
+
+
+class Section(ABC):
+    """A part of the page. Its fields are what its template shows."""
+
+    title: str
+    template: ClassVar[str]
+    """Jinja; the section is `section`, and the macros of parts.html.jinja can be used."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, material: Material) -> Sequence[Self]:
+        """The sections of this kind that the material gives: none, one, or several."""
+
+    @property
+    def anchor(self) -> str:
+        """Its place on the page; page.py tells several of a kind apart."""
+        return type(self).__name__.lower()
+
+    def first_sentences(self) -> list[str]:
+        """What of it is to be said first, at the head of the page."""
+        return []
+
+
+@dataclass(frozen=True)
+class Figure:
+    title: str
+    how_to_read: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class Group:
+    """Figures that belong together: those of one system, or of one text."""
+
+    name: str
+    note: str
+    figures: list[Figure]
+
+
+def figures(title: str, how_to_read: str, lines: Sequence[Line], y_name: str) -> list[Figure]:
+    """A figure of curves over the updates, or none where there is nothing to draw."""
+    chart = line_chart(lines, "update", y_name, title)
+    return [] if chart is None else [Figure(title, how_to_read, chart)]
+
+
+def course(validations: Sequence[Validation], value: Callable[[Validation], float | None]) -> list[Point]:
+    """A number over the updates, where it was measured."""
+    return [(float(each.step), number) for each in validations if (number := value(each)) is not None]

@@ -1,0 +1,105 @@
+"""What was read, what was dropped and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from qknorm.experiments.report.collect import Dropped
+from qknorm.experiments.report.contests import System
+from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.section import Section
+
+_REASONS = {
+    "duplicate": "the same pair stands earlier in the text",
+    "also in dev or test": "the pair is also in the dev or test set, where it would be known by heart",
+    "source equals target": "both sides are the same: it was not translated",
+    "lengths too different": "one side is more than six times as long as the other",
+    "too long": "a side has more than 2,000 characters: a paragraph that nobody split",
+    "control character": "there are characters in it that no text should have",
+    "source blank": "the source is blank",
+    "target blank": "the translation is blank",
+    "both sides blank": "both sides are blank",
+}
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """A language pair of a corpus: what was dropped, why, and some examples."""
+
+    languages: str
+    read: int
+    kept: int
+    reasons: list[tuple[str, int, str, list[Dropped]]]
+
+
+@dataclass(frozen=True)
+class CorpusSummary:
+    used_by: str
+    pieces: int
+    directions: list[Cleaning]
+
+
+@dataclass(frozen=True)
+class Corpus(Section):
+    corpora: list[CorpusSummary]
+    title = "Corpus"
+    template = """
+{% for corpus in section.corpora %}
+{% for direction in corpus.directions %}
+<h3>{{ direction.languages }}{% if section.corpora|length > 1 %}: {{ corpus.used_by }}{% endif %}</h3>
+<p>{{ "{:,}".format(direction.read) }} pairs of sentences were read for training,
+{{ "{:,}".format(direction.kept) }} were kept,
+{{ "{:,}".format(direction.read - direction.kept) }} dropped.
+The vocabulary has {{ "{:,}".format(corpus.pieces) }} pieces of words, shared by both languages.</p>
+{% if direction.reasons %}
+{% call scrolling("What was dropped, " ~ direction.languages) %}
+<table class="dropped">
+  {{ head(["dropped because", "pairs", "such as"]) }}
+  <tbody>
+    {% for reason, count, meaning, examples in direction.reasons %}
+    <tr>
+      <th scope="row">{{ reason }}{% if meaning %}<br><span class="how">{{ meaning }}</span>{% endif %}</th>
+      <td>{{ "{:,}".format(count) }}</td>
+      <td class="text">
+        {% for dropped in examples %}
+        <p><span class="label">line {{ dropped.line }}</span> <span dir="auto">{{ dropped.source }}</span>
+        <span class="label">→</span> <span dir="auto">{{ dropped.target }}</span></p>
+        {% endfor %}
+      </td>
+    </tr>
+    {% endfor %}
+  </tbody>
+</table>
+{% endcall %}
+{% endif %}
+{% endfor %}
+{% endfor %}
+"""
+
+    @classmethod
+    def of(cls, material: Material) -> list[Self]:
+        return [cls(_corpora(material.systems))] if material.systems else []
+
+
+def _corpora(systems: Sequence[System]) -> list[CorpusSummary]:
+    """Each different corpus once."""
+    by_corpus: dict[str, list[System]] = {}
+    for system in systems:
+        languages = [direction.languages for direction in system.first.recipe.data.directions]
+        by_corpus.setdefault(f"{languages} {system.first.corpus.model_dump_json()}", []).append(system)
+    return [_corpus_summary(users) for users in by_corpus.values()]
+
+
+def _corpus_summary(users: Sequence[System]) -> CorpusSummary:
+    run = users[0].first
+    corpus = run.corpus
+    directions = []
+    for direction, about, examples in zip(run.recipe.data.directions, corpus.pairs, run.dropped, strict=True):
+        reasons = [
+            (reason, count, _REASONS.get(reason, ""), [each for each in examples if each.reason == reason])
+            for reason, count in sorted(about.dropped.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        directions.append(Cleaning(" → ".join(direction.languages), about.read, about.kept, reasons))
+    return CorpusSummary(", ".join(system.name for system in users), corpus.pieces, directions)

@@ -1,0 +1,162 @@
+"""Language models: how well they predict, and what their attention looks like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Self
+
+from qknorm.experiments.report import words
+from qknorm.experiments.report.charts import Line
+from qknorm.experiments.report.collect import Diagnosis, LanguageRun, Validation
+from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.section import Figure, Group, Section, course, figures
+from qknorm.experiments.report.sections.sharpness import scale_lines
+
+
+@dataclass(frozen=True)
+class Language(Section):
+    sentences: list[str]
+    runs: list[tuple[LanguageRun, str]]
+    """Each with its attention in words."""
+    curves: list[Group]
+    diagnoses: list[Group]
+    title = "Language models"
+    template = """
+{% call scrolling("Language models") %}
+<table class="scores">
+  {{ head(["model", "attention", "best validation loss", "updates", "minutes"]) }}
+  <tbody>
+    {% for run, attention in section.runs %}
+    <tr>
+      <th scope="row">{{ sample(loop.index0) }} {{ run.name }}</th>
+      <td>{{ attention }}</td>
+      <td>{% if run.best_loss is not none %}{{ "%.4f"|format(run.best_loss) }}{% endif %}</td>
+      {% if run.validations %}
+      {% set last = run.validations[-1] %}
+      <td>{{ "{:,}".format(last.step) }}</td><td>{{ "%.1f"|format(last.seconds / 60) }}</td>
+      {% else %}<td>0</td><td></td>{% endif %}
+    </tr>
+    {% endfor %}
+  </tbody>
+</table>
+{% endcall %}
+<div class="grid">
+{% for group in section.curves %}
+{% for one in group.figures %}{{ figure(one) }}{% endfor %}
+{% endfor %}
+</div>
+{% for group in section.diagnoses %}
+<h3 dir="auto">{{ group.name }}</h3>
+{% if group.note %}<p><span dir="auto">{{ group.name }}</span> {{ group.note }}</p>{% endif %}
+{{ figures(group) }}
+{% endfor %}
+"""
+
+    def first_sentences(self) -> list[str]:
+        return self.sentences
+
+    @classmethod
+    def of(cls, material: Material) -> list[Self]:
+        runs = material.collection.language_models
+        if not runs:
+            return []
+        texts = _by_text(runs)
+        return [
+            cls(
+                _lead(texts),
+                [(run, words.attention(run.recipe.model)) for run in runs],
+                [_curves(same, several=len(texts) > 1) for same in texts],
+                [Group(run.name, "" if run.validations else "has no validation yet.", _diagnosis(run)) for run in runs],
+            )
+        ]
+
+
+def _by_text(runs: Sequence[LanguageRun]) -> list[list[tuple[int, LanguageRun]]]:
+    """Runs with their numbers; those of one text together."""
+    by_text: dict[str, list[tuple[int, LanguageRun]]] = {}
+    for number, run in enumerate(runs):
+        by_text.setdefault(run.text.sha256, []).append((number, run))
+    return list(by_text.values())
+
+
+def _lead(texts: Sequence[Sequence[tuple[int, LanguageRun]]]) -> list[str]:
+    count = sum(map(len, texts))
+    were = "was" if count == 1 else "were"
+    characters = " and ".join(f"{same[0][1].text.characters:,}" for same in texts)
+    first = f"{words.counted(count, 'language model')} {were} trained on a text of {characters} characters."
+    return [first, *(_about_best([run for _, run in same]) for same in texts)]
+
+
+def _about_best(runs: Sequence[LanguageRun]) -> str:
+    """One sentence on how well the best of several language models predicts."""
+    run = min(runs, key=lambda run: math.inf if run.best_loss is None else run.best_loss)
+    if run.best_loss is None:
+        return "There is no validation yet."
+    what = "a validation loss of" if len(runs) == 1 else "the lowest validation loss,"
+    choices = math.exp(run.best_loss) if run.best_loss < 20 else math.inf
+    return (
+        f"{run.name} ({words.attention(run.recipe.model)}) reached {what} {run.best_loss:.3f}: it is as unsure "
+        f"of the next character as if it had to choose among {choices:.1f} equally likely ones."
+    )
+
+
+def _curves(same: Sequence[tuple[int, LanguageRun]], several: bool) -> Group:
+    """The validation losses of the models of one text."""
+    lines = [Line(run.name, course(run.validations, lambda each: each.val_loss), number) for number, run in same]
+    how = (
+        "How surprised a model is by the next character of a text it has not learned from (in nats): lower is "
+        "better, and a curve that turns upwards means learning by heart."
+    )
+    title = f"a text of {same[0][1].text.characters:,} characters" if several else ""
+    return Group(title, "", figures("Validation loss", how, lines, "validation loss"))
+
+
+def _diagnosis(run: LanguageRun) -> list[Figure]:
+    """g, and what the attention of each layer looks like, mean over its heads."""
+    validations = run.validations
+
+    def lines(value: Callable[[Diagnosis], float | None]) -> list[Line]:
+        return [
+            Line(f"layer {layer + 1}", course(validations, _of_layer(layer, value)), layer)
+            for layer in range(max((len(each.attention) for each in validations), default=0))
+        ]
+
+    return [
+        *figures(
+            "g of each layer",
+            "The learned factor that decides how sharply a layer looks: larger means sharper.",
+            scale_lines(validations, ".*", None), "g",
+        ),
+        *figures(
+            "How spread out attention is",
+            "Entropy of the weights: 1 means that all characters before are looked at alike, 0 that a single one is.",
+            lines(lambda layer: fmean(layer.entropy)), "entropy / maximum",
+        ),
+        *figures(
+            "How much of it is saturated",
+            "The share of positions that give more than 99 % of their weight to one character: there, nothing is "
+            "learned about the others.",
+            lines(lambda layer: fmean(layer.saturated)), "share of rows",
+        ),
+        *figures(
+            "How much of the range is used",
+            "The largest product of a query and a key beside the bound that normalisation sets: at 1 a layer cannot be "
+            "sharper, whatever it would like.",
+            lines(_use_of_bound), "largest / bound",
+        ),
+    ]  # fmt: skip
+
+
+def _of_layer(number: int, value: Callable[[Diagnosis], float | None]) -> Callable[[Validation], float | None]:
+    return lambda each: value(each.attention[number]) if number < len(each.attention) else None
+
+
+def _use_of_bound(layer: Diagnosis) -> float | None:
+    if layer.bound is None:
+        return None
+    return fmean(
+        logit / bound if bound else 0.0 for logit, bound in zip(layer.largest_logit, layer.bound, strict=False)
+    )

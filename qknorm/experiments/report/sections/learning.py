@@ -1,0 +1,71 @@
+"""Scores and losses on the dev set while learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from qknorm.experiments.report.charts import Line
+from qknorm.experiments.report.collect import Validation
+from qknorm.experiments.report.contests import System
+from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.section import Figure, Group, Section, course, figures
+
+
+@dataclass(frozen=True)
+class Learning(Section):
+    """Curves, a group for each origin of the text."""
+
+    groups: list[Group]
+    title = "Learning"
+    template = """
+{% for group in section.groups %}
+{% if group.name %}<h3 dir="auto">{{ group.name }}</h3>{% endif %}
+{% if group.figures %}{{ figures(group) }}{% else %}<p>There is no validation yet.</p>{% endif %}
+{% endfor %}
+"""
+
+    @classmethod
+    def of(cls, material: Material) -> list[Self]:
+        return [cls(_groups(material.systems))] if material.systems else []
+
+
+def _groups(systems: Sequence[System]) -> list[Group]:
+    """One group for each origin of the text: dev scores of different sets have nothing to do with each other."""
+    by_origin: dict[str, list[System]] = {}
+    for system in systems:
+        directions = system.first.recipe.data.directions
+        origin = ", ".join(direction.corpus or f"{direction.source} and {direction.target}" for direction in directions)
+        by_origin.setdefault(origin, []).append(system)
+    several = len(by_origin) > 1
+    return [
+        Group(
+            origin if several else "",
+            "",
+            [
+                *_curves(
+                    "Score while learning",
+                    "Quality on the dev set (sentences that are not learned from) after this many updates of the "
+                    "model: higher is better, and a curve that still rises at its end could have gone on.",
+                    learned, "dev BLEU", lambda each: each.dev_bleu,
+                ),
+                *_curves(
+                    "Loss while learning",
+                    "How surprised the model is by the right translation of the dev set, per piece of a word: lower is "
+                    "better, and a curve that turns upwards means learning by heart.",
+                    learned, "dev loss", lambda each: each.dev_loss,
+                ),
+            ],
+        )
+        for origin, learned in by_origin.items()
+    ]  # fmt: skip
+
+
+def _curves(
+    title: str, how_to_read: str, systems: Sequence[System], y_name: str, value: Callable[[Validation], float | None]
+) -> list[Figure]:
+    lines = [
+        Line(system.name, course(run.validations, value), system.number) for system in systems for run in system.runs
+    ]
+    return figures(title, how_to_read, lines, y_name)

@@ -1,0 +1,212 @@
+"""How the systems did on their test sets, and whether they differ: tables of experiments, and whoever else there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from qknorm.evaluation import wording
+from qknorm.experiments.papers.output import how_scored, setting
+from qknorm.experiments.papers.sizes import SHRUNK
+from qknorm.experiments.report import words
+from qknorm.experiments.report.charts import Interval, interval_chart
+from qknorm.experiments.report.collect import TranslatorRun
+from qknorm.experiments.report.contests import Contest, Entry, System
+from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.section import Figure, Section
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table as it is shown."""
+
+    entry: Entry
+    name: str
+    cells: list[str]
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    contest: Contest
+    about: list[tuple[str, str]]
+    """Of an experiment: what was asked, how it was tried, and what it cannot say."""
+    columns: list[str]
+    lines: list[Line]
+    figure: Figure
+    verdicts: list[str]
+    terms: list[tuple[str, str]]
+    """What the columns mean."""
+
+
+@dataclass(frozen=True)
+class Scores(Section):
+    sentences: list[str]
+    tables: list[ScoreTable]
+    title = "Scores"
+    template = """
+{% if not section.tables %}<p>Nothing has been tested so far.</p>{% endif %}
+{% for table in section.tables %}
+{% set contest = table.contest %}
+<h3>{{ contest.title }}</h3>
+{% for heading, text in table.about if text %}<p><b>{{ heading }}.</b> {{ text }}</p>{% endfor %}
+{{ listed(table.verdicts) }}
+{% call scrolling("Scores, " ~ contest.title) %}
+<table class="scores">
+  {{ head(table.columns) }}
+  <tbody>
+    {% for line in table.lines %}
+    <tr>
+      <th scope="row">{{ sample(line.entry.system.number) }} {{ line.name }}
+        {%- if line.name != line.entry.system.name %} <span class="label">{{ line.entry.system.name }}</span>{% endif %}
+      </th>
+      <td><b>{{ line.cells[0] }}</b></td>{% for cell in line.cells[1:] %}<td>{{ cell }}</td>{% endfor %}
+    </tr>
+    {% endfor %}
+  </tbody>
+</table>
+{% endcall %}
+<div class="grid">
+{{ figure(table.figure) }}
+<dl class="terms card">
+{% for term, meaning in table.terms %}<dt>{{ term }}</dt><dd>{{ meaning }}</dd>{% endfor %}
+</dl>
+</div>
+{% endfor %}
+"""
+
+    def first_sentences(self) -> list[str]:
+        return self.sentences
+
+    @classmethod
+    def of(cls, material: Material) -> list[Self]:
+        if not material.systems:
+            return []
+        sizes = dict.fromkeys(experiment.size for experiment, _ in material.collection.experiments)
+        return [cls([*(SHRUNK[size] for size in sizes), *_lead(material)], list(map(_table, material.contests)))]
+
+
+def _table(contest: Contest) -> ScoreTable:
+    cells = [_cells(entry) for entry in contest.entries]
+    columns = [name for name in cells[0] if any(row[name] for row in cells)]
+    lines = [
+        Line(entry, entry.compared.name, [row[name] for name in columns])
+        for entry, row in zip(contest.entries, cells, strict=True)
+    ]
+    verdicts = wording.verdicts(contest.rows, contest.first_seeds_only)
+    sentences = verdicts if contest.experiment or len(lines) > 2 else []  # of two systems the head of the page says it
+    terms = _terms(contest, columns)
+    return ScoreTable(contest, _about(contest), ["system", *columns], lines, _figure(contest), sentences, terms)
+
+
+def _about(contest: Contest) -> list[tuple[str, str]]:
+    if contest.experiment is None:
+        return []
+    table = contest.experiment.table
+    return [
+        ("Question", table.question),
+        ("Setting", " ".join(setting(contest.experiment))),
+        ("Caveat", table.caveat),
+    ]
+
+
+def _cells(entry: Entry) -> dict[str, str]:
+    """What stands in each column; one in which nothing stands is left out."""
+    row, published = entry.compared, entry.published
+    return {
+        "BLEU": wording.bleu_of(row),
+        "95 %": wording.interval(row.low, row.high),
+        "difference": "" if row.difference is None else f"{row.difference:+.2f}",
+        "95 % of it": wording.interval(row.difference_low, row.difference_high, signed=True),
+        "p": wording.p_value(row.p_value, row.p_is_bound),
+        "paper": f"{published.paper:.2f}" if published and published.paper is not None else "",
+        "its difference": _signed(published.paper_difference) if published else "",
+        "chrF": f"{entry.chrf:.1f}",
+        "TER": f"{entry.ter:.1f}",
+        "seeds": str(row.seeds) if row.seeds > 1 else "",
+        "rate": f"{published.rate:g} (of {published.rates_tried})" if published and published.rate else "",
+    }
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.2f}"
+
+
+def _terms(contest: Contest, columns: Sequence[str]) -> list[tuple[str, str]]:
+    meanings = {
+        "BLEU": (
+            "how many words, and sequences of up to four words, are those of a human translation: 0 is none, 100 all. "
+            f"Higher is better. Here it is {how_scored(contest.as_tokens)}."
+        ),
+        "95 %": wording.about_interval(contest.rows[0].seeds),
+        "difference": f"to {contest.rows[0].name}, which the others are compared with.",
+        "p": wording.about_p(len(contest.entries) - 1),
+        "paper": "the published score; its difference is to the same system.",
+        "chrF": "the same idea as BLEU with letters instead of words: 0 to 100, higher is better.",
+        "TER": "how many words of 100 somebody would have to change. Lower is better.",
+        "seeds": "how often each system was trained; ± is the standard deviation over them.",
+        "rate": "the learning rate that was best on the dev set, of this many that were tried.",
+    }
+    return [(term, meaning) for term, meaning in meanings.items() if term in columns]
+
+
+def _figure(contest: Contest) -> Figure:
+    intervals = [
+        Interval(entry.compared.name, entry.compared.low, entry.compared.bleu, entry.compared.high, entry.system.number)
+        for entry in contest.entries
+    ]
+    return Figure(
+        "BLEU on the test set",
+        "Each mark is a score, further right is better; the bar is its 95 % interval.",
+        interval_chart(intervals, "BLEU", "BLEU on the test set with 95 % intervals"),
+    )
+
+
+def _lead(material: Material) -> list[str]:
+    """What was trained, and how it did."""
+    untested = [run for system in material.systems for run in system.runs if not run.tests]
+    several = len(material.contests) > 1
+    return [
+        _trained(material.systems),
+        *(_best(contest, several) for contest in material.contests),
+        *map(_state, untested),
+    ]
+
+
+def _trained(systems: Sequence[System]) -> str:
+    directions = dict.fromkeys(
+        " → ".join(direction.languages) for system in systems for direction in system.first.recipe.data.directions
+    )
+    sizes = sorted({sum(direction.kept for direction in system.first.corpus.pairs) for system in systems})
+    size = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
+    were = "was" if len(systems) == 1 else "were"
+    seeds = {len(system.runs) for system in systems}
+    each = "" if seeds == {1} else f", each with {max(seeds)} seeds" if len(seeds) == 1 else ", some with several seeds"
+    translators = words.counted(len(systems), "translator")
+    sentence = f"{translators} ({', '.join(directions)}) {were} trained on {size} pairs of sentences{each}."
+    if len(systems) > words.FEW:
+        return sentence
+    kinds = "; ".join(f"{system.name}: {words.attention(system.first.recipe.model)}" for system in systems)
+    return f"{sentence} {kinds}."
+
+
+def _best(contest: Contest, several: bool) -> str:
+    """Who did best and, where there are two, whether they differ."""
+    where = f" ({contest.title})" if several or contest.experiment else ""
+    best = contest.best.compared
+    of_all = " reached the highest score," if len(contest.entries) > 1 else " reached"
+    sentence = (
+        f"On {contest.sentences:,} test sentences that were kept out of training{where}, {best.name}{of_all} "
+        f"{best.bleu:.2f} BLEU."
+    )
+    if len(contest.entries) != 2:
+        return sentence
+    return " ".join([sentence, *wording.verdicts(contest.rows, contest.first_seeds_only)])
+
+
+def _state(run: TranslatorRun) -> str:
+    """Of a run that has not been tested, how far it is."""
+    last = run.validations[-1] if run.validations else None
+    state = f"after update {last.step:,}" if last else "before its first validation"
+    score = f" (dev BLEU {last.dev_bleu:.1f})" if last and last.dev_bleu is not None else ""
+    return f"{run.name} has not been tested: what is shown is its state {state}{score}."

@@ -1,0 +1,75 @@
+"""g of every layer of a translator over the updates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Self
+
+from qknorm.experiments.report import words
+from qknorm.experiments.report.charts import Line
+from qknorm.experiments.report.collect import Validation
+from qknorm.experiments.report.contests import System
+from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.section import Figure, Group, Section, figures
+
+_KINDS = {
+    r"encoder\.\d+\.attention": ("Encoder", "the source looks at itself"),
+    r"decoder\.\d+\.attention": ("Decoder", "the translation looks at what it has said"),
+    r"decoder\.\d+\.source_attention": ("Cross", "the translation looks at the source"),
+}
+
+
+@dataclass(frozen=True)
+class Sharpness(Section):
+    groups: list[Group]
+    several_seeds: bool
+    title = "Sharpness g"
+    template = """
+<p>Where queries and keys are normalised, one learned number in each layer, g, decides how sharply attention can choose:
+the larger, the sharper. Each curve shows g of a layer over the updates{% if section.several_seeds %} (of the first
+seed){% endif %}.</p>
+{% for group in section.groups %}
+{% if group.figures %}
+<h3 dir="auto">{{ group.name }}</h3>
+{{ figures(group, "small") }}
+{% else %}
+<p><span dir="auto">{{ group.name }}</span> {{ group.note }}</p>
+{% endif %}
+{% endfor %}
+"""
+
+    @classmethod
+    def of(cls, material: Material) -> list[Self]:
+        several = any(len(system.runs) > 1 for system in material.systems)
+        return [cls([_group(system) for system in material.systems], several)] if material.systems else []
+
+
+def _group(system: System) -> Group:
+    run = system.first
+    if run.recipe.model.qk_norm != "lp":
+        return Group(system.name, f"has no g: its attention is that of {words.attention(run.recipe.model)}.", [])
+    if not any(each.scales for each in run.validations):
+        return Group(system.name, "has learned no g so far.", [])
+    charts: list[Figure] = []
+    for pattern, (kind, meaning) in _KINDS.items():
+        lines = scale_lines(run.validations, pattern, run.scale_start)
+        how = f"How sharply {meaning}: a curve that falls means that a layer came to look at more pieces at once."
+        charts += figures(kind, how, lines, "g")
+    return Group(system.name, "", charts)
+
+
+def scale_lines(validations: Sequence[Validation], pattern: str, start: float | None) -> list[Line]:
+    """g of each layer whose name fits, from its start on; where every head has its own, their mean."""
+    names = dict.fromkeys(name for each in validations for name in each.scales if re.fullmatch(pattern, name))
+    lines = []
+    for layer, name in enumerate(names):
+        course = [(float(each.step), _mean(each.scales[name])) for each in validations if name in each.scales]
+        lines.append(Line(f"layer {layer + 1}", [(0.0, start), *course] if start is not None else course, layer))
+    return lines
+
+
+def _mean(value: float | list[float]) -> float:
+    return fmean(value) if isinstance(value, list) else value

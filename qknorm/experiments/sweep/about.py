@@ -1,0 +1,21 @@
+"""What the recipe of a sweep says beside its runs: what they are to answer, and what they cannot."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from qknorm.runs.recipe import Part
+
+Shows = Literal["p", "rates", "scores"]
+
+
+class About(Part):
+    """The words on the page of a sweep, and what it shows."""
+
+    title: str = ""
+    question: str = ""
+    shrunk: str = ""
+    """What the size that was taken has less of."""
+    caveat: str = ""
+    shows: Shows | None = None
+    """Without it, what the task is about: p, or the scores of translators."""

@@ -1,0 +1,67 @@
+"""What a sweep says, in words and tables, and the page that it is written on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qknorm.experiments.sweep.about import About
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers as text; without a title it belongs to the table before it."""
+
+    title: str
+    note: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that was drawn."""
+
+    path: Path
+    """Of the PNG; the SVG and the PDF lie beside it."""
+    heading: str
+    """Of the figures that belong together."""
+    caption: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Empty where nothing can be said yet."""
+
+    sentences: list[str] = field(default_factory=list)
+    verdict: list[str] = field(default_factory=list)
+    """The shortest answer, which is among the sentences."""
+    tables: list[Table] = field(default_factory=list)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    """For results.json."""
+
+
+def page(about: About, answer: Answer) -> str:
+    """Markdown that says what was asked, how it was tried, what came out, and what that does not say."""
+    parts = [
+        f"# {about.title}" if about.title else "",
+        f"**Question.** {about.question}" if about.question else "",
+        f"**Setting.** {about.shrunk}" if about.shrunk else "",
+        f"**Result.** {' '.join(answer.sentences)}" if answer.sentences else "",
+        as_markdown(answer.tables),
+        f"**Caveat.** {about.caveat}" if about.caveat else "",
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def as_markdown(tables: Sequence[Table]) -> str:
+    parts = []
+    for table in tables:
+        parts += [f"### {table.title}\n"] * bool(table.title)
+        parts += [f"{table.note}\n"] * bool(table.note)
+        rule = ["---"] * len(table.columns)
+        parts += [f"| {' | '.join(cells)} |" for cells in (table.columns, rule, *table.rows)]
+        parts.append("")
+    return "\n".join(parts).rstrip()

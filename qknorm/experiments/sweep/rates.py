@@ -1,0 +1,201 @@
+"""How much the learning rate matters, and how large logits become on the way (Wortsman et al. 2023).
+
+Of each kind of normalisation, and with each optimiser or whatever else varies: the final loss over the learning rate,
+and its sensitivity, the mean over all rates of how far it is above that of the best rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+from qknorm.experiments.figures import COLOURS, STYLE, save
+from qknorm.experiments.sweep.answer import Answer, Picture, Table
+from qknorm.experiments.sweep.figures import MARKERS
+from qknorm.experiments.sweep.results import RunResult
+from qknorm.experiments.sweep.statistics import Estimate, estimate
+
+_RATE = "peak"
+_ByRate = dict[float, list[RunResult]]
+_Panel = dict[str, _ByRate]  # by the label of a normalisation
+
+
+def answer(results: Sequence[RunResult]) -> Answer:
+    """For each optimiser the best rate of every norm, and how much is lost at others."""
+    whole = Answer()
+    for condition, panel in _panels(results).items():
+        whole.tables.extend(_tables(condition, panel))
+        whole.verdict.append(_sentence(condition, panel))
+        whole.numbers.setdefault("rates", []).append({"condition": condition, "systems": _numbers(panel)})
+    whole.sentences.extend(whole.verdict)
+    return whole
+
+
+def final_loss(run: RunResult) -> float:
+    return run.measured["final_val_loss"]
+
+
+def largest_logit(run: RunResult) -> float:
+    """Of all validations: a logit that was large and became small again counts."""
+    return max(run.largest_logits)
+
+
+def best_rate(by_rate: Mapping[float, Sequence[RunResult]]) -> float:
+    return min(by_rate, key=lambda rate: fmean(map(final_loss, by_rate[rate])))
+
+
+def sensitivity(by_rate: Mapping[float, Sequence[RunResult]]) -> Estimate:
+    """Of each seed by itself the mean over rates of the final loss, less that of its best rate."""
+    by_block: dict[Any, list[float]] = {}
+    for runs in by_rate.values():
+        for run in runs:
+            by_block.setdefault(run.block, []).append(final_loss(run))
+    return estimate([fmean(losses) - min(losses) for losses in by_block.values()])
+
+
+def _panels(results: Sequence[RunResult]) -> dict[str, _Panel]:
+    """The finished runs by what varies beside the rate, such as the optimiser, then by norm and by rate."""
+    panels: dict[str, _Panel] = {}
+    for run in results:
+        if run.status == "done" and _RATE in run.settings:
+            by_rate = panels.setdefault(run.condition(leave_out=_RATE), {}).setdefault(run.label, {})
+            by_rate.setdefault(float(run.settings[_RATE]), []).append(run)
+    return panels
+
+
+def _sentence(condition: str, panel: _Panel) -> str:
+    opening = f"With {condition}, the" if condition else "The"
+    listed = [f"{label} {_best(by_rate)}" for label, by_rate in panel.items()]
+    return f"{opening} lowest final losses over the learning rate were: {'; '.join(listed)}."
+
+
+def _best(by_rate: _ByRate) -> str:
+    rate = best_rate(by_rate)
+    lowest, lost = fmean(map(final_loss, by_rate[rate])), sensitivity(by_rate).mean
+    return f"{lowest:.4f} at {rate:g} (mean of all rates {lost:.4f} higher)"
+
+
+def _tables(condition: str, panel: _Panel) -> list[Table]:
+    rates = _rates(panel)
+    heading = ["", *(f"{rate:g}" for rate in rates)]
+    losses = [
+        [label, *_row(by_rate, rates, final_loss, 4), f"{best_rate(by_rate):g}", _in_digits(sensitivity(by_rate), 4)]
+        for label, by_rate in panel.items()
+    ]
+    logits = [[label, *_row(by_rate, rates, largest_logit, 1)] for label, by_rate in panel.items()]
+    note = (
+        "Final loss by the highest learning rate, mean and 95 % interval over seeds; sensitivity is by how much the "
+        "mean over all rates is above the best."
+    )
+    return [
+        Table(condition, note, [*heading, "best rate", "sensitivity"], losses),
+        Table("", "The largest logit of all heads during training, in absolute value.", heading, logits),
+    ]
+
+
+def _rates(panel: _Panel) -> list[float]:
+    return sorted({rate for by_rate in panel.values() for rate in by_rate})
+
+
+def _row(by_rate: _ByRate, rates: Sequence[float], measure: Callable[[RunResult], float], digits: int) -> list[str]:
+    return [
+        _in_digits(estimate(list(map(measure, by_rate[rate]))), digits) if rate in by_rate else "" for rate in rates
+    ]
+
+
+def _in_digits(value: Estimate, digits: int) -> str:
+    half = "" if value.high is None else f" ± {value.high - value.mean:.{digits}f}"
+    return f"{value.mean:.{digits}f}{half}"
+
+
+def _numbers(panel: _Panel) -> list[dict[str, Any]]:
+    return [
+        {
+            "system": label,
+            "rate": rate,
+            "final_val_loss": list(map(final_loss, runs)),
+            "largest_logit": list(map(largest_logit, runs)),
+        }
+        for label, by_rate in panel.items()
+        for rate, runs in sorted(by_rate.items())
+    ]
+
+
+def draw(results: Sequence[RunResult], folder: Path) -> list[Picture]:
+    """Loss and largest logit over the rate, and the largest logit over training."""
+    panels = _panels(results)
+    if not panels:
+        return []
+    with mpl.rc_context(STYLE):
+        return [
+            Picture(
+                save(_over_rates(panels), folder / "learning-rates"),
+                "The learning rate",
+                "Final validation loss (above) and the largest logit of all heads during training (below).",
+            ),
+            Picture(
+                save(_over_training(panels), folder / "logits"),
+                "The learning rate",
+                "The largest logit of all heads while learning, one curve for each learning rate.",
+            ),
+        ]
+
+
+def _over_rates(panels: Mapping[str, _Panel]) -> Figure:
+    figure, axes = plt.subplots(
+        2, len(panels), figsize=(3.6 * len(panels), 5.2), sharex=True, sharey="row", squeeze=False, layout="constrained"
+    )
+    for column, (condition, panel) in enumerate(panels.items()):
+        for axis, measure in zip(axes[:, column], (final_loss, largest_logit), strict=True):
+            for number, (label, by_rate) in enumerate(panel.items()):
+                rates = sorted(by_rate)
+                means = [fmean(map(measure, by_rate[rate])) for rate in rates]
+                spread = [[measure(run) for run in by_rate[rate]] for rate in rates]
+                look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+                axis.plot(rates, means, label=label, markersize=4, linewidth=1.2, **look)
+                axis.fill_between(
+                    rates, list(map(min, spread)), list(map(max, spread)), color=look["color"], alpha=0.15
+                )
+            axis.set_xscale("log")
+        axes[0, column].set_title(condition)
+        axes[1, column].set_yscale("log")
+        axes[1, column].set_xlabel("highest learning rate")
+    axes[0, 0].set_ylabel("final validation loss")
+    axes[1, 0].set_ylabel("largest logit")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _over_training(panels: Mapping[str, _Panel]) -> Figure:
+    labels = list(dict.fromkeys(label for panel in panels.values() for label in panel))
+    rates = sorted({rate for panel in panels.values() for rate in _rates(panel)})
+    shades = dict(zip(rates, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, len(rates))), strict=True))
+    figure, axes = plt.subplots(
+        len(panels),
+        len(labels),
+        figsize=(2.2 * len(labels) + 0.6, 2.0 * len(panels) + 0.8),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for row, (condition, panel) in zip(axes, panels.items(), strict=True):
+        row[0].set_ylabel(f"{condition}\nlargest logit".strip())
+        for axis, label in zip(row, labels, strict=True):
+            for rate, runs in sorted(panel.get(label, {}).items()):
+                values = np.mean([run.largest_logits for run in runs], axis=0)
+                axis.plot(runs[0].steps, values, color=shades[rate], linewidth=1.2, label=f"{rate:g}")
+            axis.set_yscale("log")
+    for axis, label in zip(axes[0], labels, strict=True):
+        axis.set_title(label)
+    for axis in axes[-1]:
+        axis.set_xlabel("iteration")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(rates))
+    return figure

@@ -1,0 +1,77 @@
+"""Translators of a sweep side by side: scores, intervals and p-values as everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+
+from qknorm.errors import InputError
+from qknorm.evaluation import wording
+from qknorm.evaluation.significance import Comparison, standings
+from qknorm.evaluation.systems import lines_of_test
+from qknorm.experiments.sweep.answer import Answer, Table
+from qknorm.experiments.sweep.results import RunResult, by_system, is_sweep, load_results
+from qknorm.runs.run import Run
+from qknorm.tasks.table import TASKS
+
+
+def answer(results: Sequence[RunResult]) -> Answer:
+    """Every system with its seeds against the first, where all were tested on the same sentences."""
+    systems = by_system(results)
+    if not systems:
+        return Answer()
+    compared = _compared({name: [run.folder for run in runs] for name, runs in systems.items()})
+    first_seeds_only = len({len(runs) == 1 for runs in systems.values()}) > 1
+    return Answer(
+        sentences=wording.verdicts(list(compared.values()), first_seeds_only) if compared else [],
+        tables=[_table(systems, compared)],
+        numbers={"comparisons": [asdict(row) for row in compared.values()]},
+    )
+
+
+def as_systems(argument: str) -> list[str]:
+    """An argument of `qknorm compare`; for the folder of a sweep, its systems with their finished seeds."""
+    folder = Path(argument)
+    if not is_sweep(folder):
+        return [argument]
+    results = load_results(folder)
+    if TASKS[results[0].task].is_cross_validated:
+        raise InputError(f"{folder} holds language models, which have no BLEU; they are compared in its summary.md")
+    systems = by_system(results)
+    if not systems:
+        raise InputError(f"no run of {folder} is done yet; go on with: qknorm sweep")
+    return [f"{name}={','.join(str(run.folder) for run in runs)}" for name, runs in systems.items()]
+
+
+def _compared(systems: Mapping[str, Sequence[Path]]) -> dict[str, Comparison]:
+    """Nothing where tests differ, or are those of several language pairs."""
+    runs = [run for own in systems.values() for run in own]
+    if not all(Run(run).test_set().references.is_file() for run in runs):
+        return {}
+    references = [lines_of_test(run, "references", as_tokens=False) for run in runs]
+    if any(other != references[0] for other in references):
+        return {}
+    lines = {name: [lines_of_test(run, "hypotheses", as_tokens=False) for run in own] for name, own in systems.items()}
+    return {row.name: row for row in standings(lines, references[0], tokenized=False)}
+
+
+def _table(systems: Mapping[str, Sequence[RunResult]], compared: Mapping[str, Comparison]) -> Table:
+    task = TASKS[next(iter(systems.values()))[0].task]
+    rows = []
+    for name, runs in systems.items():
+        means = [f"{fmean(run.measured[measure] for run in runs):.2f}" for measure in task.headings]
+        if row := compared.get(name):
+            between = wording.interval(row.difference_low, row.difference_high, signed=True)
+            difference = "" if row.difference is None else f"{row.difference:+.2f}"
+            means[0] = wording.bleu_of(row)
+            means += [difference, between, wording.p_value(row.p_value, row.p_is_bound)]
+        rows.append([name, *means, str(len(runs))])
+    against = ["difference", "95 %", "p"] if compared else []
+    note = f"Compared with {next(iter(systems))}. A 95 % interval is {_about(compared)}" if len(compared) > 1 else ""
+    return Table("", note, ["", *task.headings.values(), *against, "runs"], rows)
+
+
+def _about(compared: Mapping[str, Comparison]) -> str:
+    return wording.about_interval(min(row.seeds for row in compared.values()))

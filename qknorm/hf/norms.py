@@ -1,0 +1,69 @@
+"""Norms of queries and keys that some families have and `QKNormAttention` by itself has not.
+
+Tensors are (batch, heads, length, head_dim), as for the norms of `qknorm.attention.norms`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qknorm.attention.norms import HeadRMSNorm
+from qknorm.attention.rotary import RotaryTables, rotate
+
+
+class RotaryFirstRMSNorm(HeadRMSNorm):
+    """RMSNorm of each head after it was rotated, as Llama 4, NanoChat and HunYuan have it."""
+
+    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+        return super().forward(x if rotary is None else rotate(x, *rotary))
+
+
+class AllHeadsRMSNorm(nn.RMSNorm):
+    """RMSNorm over all heads of a position together, as OLMo 2 has it: one head may be longer than another."""
+
+    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+        together = x.transpose(1, 2).flatten(2)  # (batch, length, heads · head_dim)
+        apart = super().forward(together).to(x.dtype).unflatten(2, (x.shape[1], x.shape[3])).transpose(1, 2)
+        return apart if rotary is None else rotate(apart, *rotary)
+
+
+class PerHeadLayerNorm(nn.Module):
+    """LayerNorm of each head with weights, and biases if asked for, of its own: (heads, head_dim)."""
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        eps: float,
+        bias: bool,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(num_heads, head_dim, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.zeros_like(self.weight)) if bias else None
+
+    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+        normalized = F.layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight[:, None]
+        if self.bias is not None:
+            normalized = normalized + self.bias[:, None]
+        return normalized.to(x.dtype) if rotary is None else rotate(normalized.to(x.dtype), *rotary)
+
+    def extra_repr(self) -> str:
+        return f"{tuple(self.weight.shape)}, eps={self.eps}, bias={self.bias is not None}"
+
+
+@dataclass(frozen=True)
+class Llama4Length:
+    """1 + attn_scale · ln(1 + ⌊n/floor_scale⌋): Llama 4's factor of g where positions are not rotary."""
+
+    attn_scale: float
+    floor_scale: float
+
+    def __call__(self, seen: Tensor) -> Tensor:
+        return torch.log1p(torch.floor(seen / self.floor_scale)) * self.attn_scale + 1

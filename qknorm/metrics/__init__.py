@@ -1,0 +1,1 @@
+"""How translations are scored: metrics of one shape, and the table of them."""

@@ -1,0 +1,27 @@
+"""The metrics by the names that recipes, scores.json and metrics.jsonl know them by. A new one is its line here."""
+
+from __future__ import annotations
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from qknorm.metrics.metric import Metric, Sacrebleu
+
+
+def bleu_metric(tokenized: bool) -> BLEU:
+    """BLEU of text as it stands if it is tokenised (Moses multi-bleu), else sacrebleu's default."""
+    return BLEU(tokenize="none", smooth_method="none", force=True) if tokenized else BLEU()
+
+
+METRICS: dict[str, Metric] = {
+    "bleu": Sacrebleu("BLEU", make=bleu_metric),
+    "bleu_tokenized": Sacrebleu("BLEU of tokens", of_tokens=True, make=lambda _: bleu_metric(tokenized=True)),
+    # Spaces do not count in chrF, so tokenised text scores alike.
+    "chrf": Sacrebleu("chrF", make=lambda _: CHRF()),
+    "chrf++": Sacrebleu("chrF++", make=lambda _: CHRF(word_order=2)),
+    "ter": Sacrebleu("TER", more_is_better=False, make=lambda _: TER()),
+}
+
+DEV_METRICS = [name for name, metric in METRICS.items() if not metric.of_tokens]
+"""Those by which a checkpoint can be chosen."""

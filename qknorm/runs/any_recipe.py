@@ -1,0 +1,51 @@
+"""Recipes of every task: the key `task` of a file tells which one it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from qknorm.errors import InputError
+from qknorm.runs.language_recipe import LanguageRecipe
+from qknorm.runs.recipe import Recipe, checked, read_recipe, say_what_is_renamed, with_overrides
+
+AnyRecipe = Recipe | LanguageRecipe
+"""The table of tasks: a new one is its recipe here, and its description in the file of `tasks` that has its name."""
+
+RECIPES: dict[str, type[AnyRecipe]] = {kind.model_fields["task"].default: kind for kind in get_args(AnyRecipe)}
+"""By task."""
+
+SWEEP_KEYS = {
+    "title": "What the page of the sweep is called.",
+    "question": "What the sweep is to answer.",
+    "caveat": "What it cannot say.",
+    "shows": "What its page is about: `p`, `rates` (the learning rate) or `scores` (of translators).",
+    "size": "Which of `sizes` is taken where --size names none.",
+    "sizes": "Named sets of changes, such as `smoke: {model: {dim: 24}, shrunk: a tiny model}`; `shrunk` says on the "
+    "page what has become smaller. The results go to runs/NAME-SIZE.",
+    "baselines": "Other models, such as `- qk_norm: none`, that span the same grid but for the lists of `model`.",
+}
+"""What `qknorm sweep` reads beside the recipe of its runs."""
+
+
+def load_any_recipe(path: Path, overrides: Sequence[str] = (), is_of_run: bool = False) -> AnyRecipe:
+    """Read a recipe of the task that it names; of a translation where it names none.
+
+    is_of_run: it lies in a run folder, so nobody is told what its keys of earlier versions are called now.
+    """
+    content = read_recipe(path)
+    if not SWEEP_KEYS.keys().isdisjoint(content):
+        raise InputError(f"{path} is a sweep of many runs; try: qknorm sweep {path}")
+    kind = kind_of(content, str(path))
+    if not is_of_run:
+        say_what_is_renamed(kind, content)
+    return checked(kind, with_overrides(kind, content, overrides), str(path))
+
+
+def kind_of(content: Mapping[str, Any], where: str) -> type[AnyRecipe]:
+    """The class of the recipe that has this content."""
+    task = content.get("task", "translation")
+    if task not in RECIPES:
+        raise InputError(f"{where}: task must be one of {', '.join(RECIPES)}, not {task!r}")
+    return RECIPES[task]

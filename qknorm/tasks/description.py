@@ -1,0 +1,68 @@
+"""What everything above training asks about a task, in one shape; a task is a file with its answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from qknorm.runs.any_recipe import AnyRecipe
+from qknorm.runs.run import Run
+from qknorm.screen import Screen
+
+RecipeT = TypeVar("RecipeT", bound=AnyRecipe)
+
+
+class TaskDescription(ABC, Generic[RecipeT]):
+    """How a task is trained, sized and summed up."""
+
+    measured: ClassVar[tuple[str, ...]]
+    """What the result of a run holds, in the order of results.csv."""
+    headings: ClassVar[dict[str, str]]
+    """Of those, what a table of many runs shows, the most important first, and under which headings."""
+    is_cross_validated: ClassVar[bool] = False
+    """Whether sweeps are about p, by folds of the text and curves of the loss; else they are a table of scores."""
+    is_tested: ClassVar[bool] = False
+    """Whether a run ends with a test, whose translations reports compare; else they show its losses."""
+    keeps_checkpoints: ClassVar[bool] = True
+    """Whether a run among many keeps its weights when it is done."""
+
+    @abstractmethod
+    def train(self, recipe: RecipeT, folder: Path, console: Screen, resume: bool) -> object:
+        """Train from the beginning, or go on where an interrupted run stands."""
+
+    @abstractmethod
+    def fetch_text(self, recipe: RecipeT) -> None:
+        """Make sure that the text is there: before many runs ask for it, and each finds that it is not."""
+
+    @abstractmethod
+    def most_updates(self, recipe: RecipeT) -> int:
+        """There are never more updates than this."""
+
+    @abstractmethod
+    def weights(self, recipe: RecipeT) -> int:
+        """Those that every position is multiplied with, as far as they are known before the text is."""
+
+    @abstractmethod
+    def positions(self, recipe: RecipeT) -> int:
+        """How many pieces or characters an update learns, at most."""
+
+    @abstractmethod
+    def result(self, run: Run) -> dict[str, Any]:
+        """What a finished run came to."""
+
+    @abstractmethod
+    def told(self, result: dict[str, Any]) -> str:
+        """That in a few words, for a line on the screen."""
+
+    @abstractmethod
+    def scale_start(self, run: Run) -> float | None:
+        """Where g started; None without query-key normalisation by the Lp norm, or where a default was taken."""
+
+    def planned_seconds(self, recipe: RecipeT) -> float | None:  # noqa: ARG002
+        """How long a run will take, where its recipe says so."""
+        return None
+
+    def is_same(self, begun: RecipeT, given: RecipeT) -> bool:
+        """Whether a run that was begun with one recipe is what the other describes."""
+        return begun == given

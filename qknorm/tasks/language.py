@@ -1,0 +1,54 @@
+"""The task `language`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from qknorm.runs.language_recipe import LanguageRecipe
+from qknorm.runs.language_run import LanguageRun, gpt_config
+from qknorm.runs.run import Run
+from qknorm.screen import Screen
+from qknorm.tasks.description import TaskDescription
+from qknorm.training import language
+
+
+class Language(TaskDescription[LanguageRecipe]):
+    """What comes next in a text, character by character."""
+
+    measured = ("best_val_loss", "final_val_loss", "best_step", "seconds")
+    headings: ClassVar[dict[str, str]] = {"best_val_loss": "best loss", "final_val_loss": "final loss"}
+    is_cross_validated = True
+    keeps_checkpoints = False  # hundreds of runs would fill the disk
+
+    def train(self, recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -> None:
+        language.train(recipe, folder, console, resume)
+
+    def fetch_text(self, recipe: LanguageRecipe) -> None:
+        language.fold_of(recipe.data, language.read_text(recipe.data))
+
+    def most_updates(self, recipe: LanguageRecipe) -> int:
+        return recipe.training.iterations
+
+    def weights(self, recipe: LanguageRecipe) -> int:
+        attention, feed_forward = 4 * recipe.model.dim**2, 8 * recipe.model.dim**2
+        return recipe.model.layers * (attention + feed_forward)
+
+    def positions(self, recipe: LanguageRecipe) -> int:
+        return recipe.training.batch * recipe.model.context
+
+    def result(self, run: Run) -> dict[str, Any]:
+        lines = run.metrics()
+        losses = [line["val_loss"] for line in lines]
+        return {
+            "best_val_loss": min(losses),
+            "final_val_loss": losses[-1],
+            "best_step": lines[losses.index(min(losses))]["step"],
+            "seconds": round(lines[-1]["seconds"] - sum(line["validation_seconds"] for line in lines), 2),
+        }
+
+    def told(self, result: dict[str, Any]) -> str:
+        return f"{result['best_val_loss']:.4f}"
+
+    def scale_start(self, run: Run) -> float | None:
+        return gpt_config(LanguageRun(run.folder).recipe.model, vocabulary=1).scale_init

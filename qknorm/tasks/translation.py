@@ -1,0 +1,67 @@
+"""The task `translation`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from qknorm.data import corpora
+from qknorm.metrics.table import METRICS
+from qknorm.runs.recipe import Recipe, settled
+from qknorm.runs.run import Run
+from qknorm.runs.translator_run import TranslatorRun
+from qknorm.screen import Screen
+from qknorm.tasks.description import TaskDescription
+from qknorm.training import translation
+
+
+class Translation(TaskDescription[Recipe]):
+    """Lines of one language in, lines of another out."""
+
+    measured = (*METRICS, "best_dev_bleu", "updates", "seconds")
+    headings: ClassVar[dict[str, str]] = {
+        "bleu": f"test {METRICS['bleu'].label}",
+        "chrf": METRICS["chrf"].label,
+        "best_dev_bleu": "best dev BLEU",
+    }
+    is_tested = True
+
+    def train(self, recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
+        translation.train(recipe, folder, console, resume)
+
+    def fetch_text(self, recipe: Recipe) -> None:
+        for direction in recipe.data.directions:
+            if direction.corpus is not None:
+                corpora.get(direction.corpus)
+
+    def most_updates(self, recipe: Recipe) -> int:
+        return translation.settings_of(recipe).most_updates
+
+    def weights(self, recipe: Recipe) -> int:
+        model, dim = recipe.model, recipe.model.dim
+        attention, feed_forward = 4 * dim**2, 2 * dim * model.feed_forward
+        encoder = model.encoder_layers * (attention + feed_forward)
+        return encoder + model.decoder_layers * (2 * attention + feed_forward) + dim * recipe.data.merges
+
+    def positions(self, recipe: Recipe) -> int:
+        return recipe.training.budget * recipe.training.accumulate
+
+    def result(self, run: Run) -> dict[str, Any]:
+        """The scores are means over language pairs, where there are several."""
+        lines, scores = run.metrics(), [test.scores() for test in run.tests()]
+        known = [name for name in METRICS if all(name in own for own in scores)]  # a test may be of an earlier version
+        means = {name: sum(own[name] for own in scores) / len(scores) for name in known}
+        best = max(line["dev_bleu"] for line in lines)
+        return {**means, "best_dev_bleu": best, "updates": lines[-1]["step"], "seconds": lines[-1]["seconds"]}
+
+    def told(self, result: dict[str, Any]) -> str:
+        return f"test BLEU {result['bleu']:.2f}"
+
+    def scale_start(self, run: Run) -> float | None:
+        return TranslatorRun(run.folder).parts.scale_init
+
+    def planned_seconds(self, recipe: Recipe) -> float | None:
+        return None if recipe.minutes is None else recipe.minutes * 60
+
+    def is_same(self, begun: Recipe, given: Recipe) -> bool:
+        return begun == settled(given, begun)

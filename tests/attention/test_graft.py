@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import qknorm
+from qknorm.attention.graft import GraftedNorm
+from qknorm.data.batches import Batch
+from qknorm.models.gpt import GPT, GPTConfig
+from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
+from tests.attention.hugging_face import tiny
+
+CONFIG = GPTConfig(8, context=24, layers=2, heads=2, dim=32, dropout=0.0, qk_norm="none")
+
+
+def windows(batch: int = 16) -> tuple[Tensor, Tensor]:
+    """The second half of each sequence repeats the first: attention has something to find."""
+    numbers = torch.randint(8, (batch, 12)).repeat(1, 2)
+    return numbers, numbers.roll(-1, 1)
+
+
+def copying_loss(model: GPT) -> float:
+    torch.manual_seed(1)
+    with torch.no_grad():
+        return float(model.eval()(*windows(64)))
+
+
+@pytest.fixture(scope="module")
+def trained() -> GPT:
+    torch.manual_seed(0)
+    model = GPT(CONFIG)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(250):
+        optimizer.zero_grad()
+        model(*windows()).backward()
+        optimizer.step()
+    return model.eval()
+
+
+@pytest.fixture
+def model(trained: GPT) -> GPT:
+    return copy.deepcopy(trained)
+
+
+def g_of(model: nn.Module) -> list[Tensor]:
+    norms = [module for module in model.modules() if isinstance(module, GraftedNorm)]
+    return [norm.log_scale.data for norm in norms if norm.log_scale is not None]
+
+
+@torch.no_grad()
+def test_strength_0_is_the_old_model_bit_for_bit(trained: GPT, model: GPT) -> None:
+    numbers, _ = windows()
+    qknorm.graft(model, [windows()], p=3.0)
+    qknorm.strength_(model, 0.5)
+    qknorm.strength_(model, 0.0)
+    assert torch.equal(model.step(numbers, model.start()), trained.step(numbers, trained.start()))
+
+
+def test_strength_1_is_query_key_normalisation(model: GPT) -> None:
+    qknorm.graft(model, [windows()])
+    qknorm.testing.assert_normalized(model, windows())
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.5])
+def test_less_is_not(model: GPT, strength: float) -> None:
+    qknorm.graft(model, [windows()])
+    qknorm.strength_(model, strength)
+    with pytest.raises(AssertionError):
+        qknorm.testing.assert_normalized(model, windows())
+
+
+def test_a_grafted_model_is_one_of_the_usual_kind(model: GPT) -> None:
+    qknorm.graft(model, [windows()])
+    usual = GPT(dataclasses.replace(CONFIG, qk_norm="lp", per_head_scale=True))
+    usual.load_state_dict(model.state_dict())
+    assert copying_loss(usual) == pytest.approx(copying_loss(model), rel=1e-5)
+
+
+def test_fitted_g_beats_the_usual_start(trained: GPT, model: GPT) -> None:
+    qknorm.graft(model, [windows(64)])
+    fitted = copying_loss(model)
+    for log_g in g_of(model):
+        log_g.fill_(0.5 * torch.log(torch.tensor(16.0)))  # √head_dim
+    naive = copying_loss(model)
+    old = copying_loss(trained)
+    assert fitted - old < 0.5 * (naive - old)
+
+
+@pytest.mark.parametrize("p", [2.0, 3.0])
+def test_fitted_g_is_where_the_divergence_is_least(trained: GPT, p: float) -> None:
+    attention = copy.deepcopy(trained.get_submodule("blocks.1").attention)
+    assert isinstance(attention, qknorm.QKNormAttention)
+    x = torch.randn(4, 12, 32)
+    with torch.no_grad():
+        old = attention.weights(x, is_causal=True)
+        (fitted,) = qknorm.graft(_Causal(attention), [x], p).values()
+        (log_g,) = g_of(attention)
+
+        def divergence(factor: float) -> Tensor:
+            log_g.copy_((fitted * factor).log())
+            new = attention.weights(x, is_causal=True)
+            divergences: Tensor = torch.special.xlogy(old, old) - torch.special.xlogy(old, new)
+            return divergences.sum((0, 2, 3))
+
+        assert (divergence(1.0) <= divergence(0.98)).all()
+        assert (divergence(1.0) <= divergence(1.02)).all()
+
+
+class _Causal(nn.Module):
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.attention(x, is_causal=True)
+        return out
+
+
+def test_vectors_of_equal_lengths_are_found_again() -> None:
+    """Where all queries and keys have one length, the graft is the old attention at every strength."""
+    attention = qknorm.QKNormAttention(16, 2, qk_norm=None, bias=False)
+    for projection in (attention.q_proj, attention.k_proj):
+        projection.weight.data = torch.block_diag(*(torch.linalg.qr(torch.randn(8, 8))[0] * 3 for _ in range(2)))
+    x = qknorm.lp_normalize(torch.randn(2, 9, 2, 8)).flatten(2)
+    old = attention(x)
+    (g,) = qknorm.graft(attention, [x]).values()
+    assert g.tolist() == pytest.approx([9 / 8**0.5] * 2, rel=1e-4)
+    for strength in (0.3, 1.0):
+        qknorm.strength_(attention, strength)
+        assert torch.allclose(attention(x), old, atol=1e-5)
+
+
+def test_logits_in_between_are_geometric_means() -> None:
+    attention = qknorm.QKNormAttention(16, 2, qk_norm=None)
+    x = torch.randn(1, 5, 16)
+    q, k = (projection(x).view(1, 5, 2, 8).transpose(1, 2) for projection in (attention.q_proj, attention.k_proj))
+    (g,) = qknorm.graft(attention, [x]).values()
+    qknorm.strength_(attention, 0.25)
+    plain, cosine = q @ k.mT / 8**0.5, qknorm.lp_normalize(q) @ qknorm.lp_normalize(k).mT
+    logits = plain.abs() ** 0.75 * (g.view(-1, 1, 1) * cosine.abs()) ** 0.25 * plain.sign()
+    assert torch.allclose(attention.weights(x), logits.softmax(-1), atol=1e-5)
+
+
+@pytest.mark.parametrize("strength", [0.5, 1.0])
+def test_g_learns(model: GPT, strength: float) -> None:
+    qknorm.graft(model, [windows()])
+    qknorm.strength_(model, strength)
+    model(*windows()).backward()
+    gradients = [parameter.grad for name, parameter in model.named_parameters() if name.endswith("log_scale")]
+    assert len(gradients) == 2
+    assert all(gradient is not None and gradient.abs().min() > 0 for gradient in gradients)
+
+
+@torch.no_grad()
+def test_a_cache_decodes_a_grafted_model(model: GPT) -> None:
+    qknorm.graft(model, [windows()])
+    qknorm.strength_(model, 0.5)
+    numbers, _ = windows(2)
+    caches = model.start()
+    for column in numbers.split(1, 1):
+        logits = model.step(column, caches)
+    assert torch.allclose(logits, model.step(numbers, model.start()), atol=1e-4)
+
+
+def test_a_translator_takes_a_graft() -> None:
+    config = TranslatorConfig(dim=16, feed_forward=16, encoder_layers=1, decoder_layers=1, heads=2, qk_norm="none")
+    model = TranslatorModel(config, [Direction(0, 1, torch.ones(20, dtype=torch.bool))]).eval()
+    batch = Batch.of([[5, 6, 7], [8, 9]], [[10, 11], [12, 13, 14]], 0)
+    old = model(batch)
+    result = qknorm.graft(model, [batch])
+    assert list(result) == ["encoder.0.attention", "decoder.0.attention", "decoder.0.source_attention"]
+    qknorm.testing.assert_normalized(model, batch)
+    qknorm.strength_(model, 0.0)
+    assert torch.equal(model(batch), old)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_llama_takes_a_graft(implementation: str) -> None:
+    model = tiny("Llama", attention_bias=True)
+    model.set_attn_implementation(implementation)
+    numbers = torch.randint(31, (2, 9))
+    old = model(numbers).logits
+    names = [name for name, _ in model.named_parameters()]
+    qknorm.graft(model, [{"input_ids": numbers}])
+    qknorm.testing.assert_normalized(model, numbers)
+    assert {name for name, _ in model.named_parameters()} - set(names) == {
+        f"model.layers.{layer}.self_attn.q_proj.norm.log_scale" for layer in range(2)
+    }
+    qknorm.strength_(model, 0.0)
+    assert torch.equal(model(numbers).logits, old)
+
+
+def test_llama_generates_with_a_cache() -> None:
+    model = tiny("Llama")
+    numbers = torch.randint(31, (1, 9))
+    qknorm.graft(model, [numbers])
+    options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}
+    assert torch.equal(model.generate(numbers, **options), model.generate(numbers, use_cache=False, **options))
+
+
+def test_the_bound_is_shown_once_the_graft_holds(model: GPT) -> None:
+    result = qknorm.graft(model, [windows()])
+    with qknorm.watch(model, every=1) as watched:
+        model(*windows())
+        qknorm.strength_(model, 0.5)
+        model(*windows())
+    held, between = (look.layers["blocks.0.attention"] for look in watched.looks)
+    assert held["bound"] == pytest.approx(result["blocks.0.attention"].tolist(), rel=1e-5)
+    assert between["bound"] is None
+
+
+def test_a_normalised_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="no attention layer without query-key normalisation"):
+        qknorm.graft(tiny("Qwen3"), [])
+
+
+def test_layers_that_no_batch_reaches_are_named() -> None:
+    with pytest.raises(ValueError, match=r"do not reach blocks\.0\.attention, blocks\.1\.attention"):
+        qknorm.graft(GPT(CONFIG), [])
+
+
+@pytest.mark.parametrize("strength", [-0.1, 1.1])
+def test_strength_is_a_share(model: GPT, strength: float) -> None:
+    qknorm.graft(model, [windows()])
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        qknorm.strength_(model, strength)
+
+
+def test_a_model_without_a_graft_has_no_strength() -> None:
+    with pytest.raises(ValueError, match="graft"):
+        qknorm.strength_(GPT(CONFIG), 1.0)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from qknorm import KeyValueCache, LogLength, QKNormAttention, causal_mask
+from qknorm.attention.length import scaled_for_length
+from tests.attention.test_module import DIM, HEADS, LENGTH, sequence
+
+
+@pytest.mark.parametrize("reference", [64.0, 1024.0])
+def test_a_perfect_key_keeps_its_weight_among_many_orthogonal_ones(reference: float) -> None:
+    scaling, g = LogLength(reference), math.log(reference**2)
+    weights = []
+    for n in (64, 1024, 65_536):
+        factor = float(scaling(torch.tensor(float(n), dtype=torch.float64)))
+        weights.append(1 / (1 + (n - 1) * math.exp(-g * factor)))
+    assert min(weights) > 0.98
+    fixed = 1 / (1 + 65_535 * math.exp(-g))
+    assert fixed < weights[-1] - (0.5 if reference == 64 else 0.05)
+
+
+@torch.no_grad()
+def test_the_module_gives_a_perfect_key_its_weight() -> None:
+    """All keys are orthogonal to the query but one, which is the query."""
+    attention = QKNormAttention(DIM, 1, scale_init=math.log(64.0) * 2, length_scaling=LogLength(64), bias=False)
+    with torch.no_grad():
+        attention.q_proj.weight.copy_(torch.eye(DIM))
+        attention.k_proj.weight.copy_(torch.eye(DIM))
+    first, second = torch.eye(DIM)[:2]
+    for n in (64, 65_536):
+        memory = second.expand(1, n, DIM).clone()
+        memory[0, 7] = first
+        weight = float(attention.weights(first.view(1, 1, DIM), memory)[0, 0, 0, 7])
+        assert weight == pytest.approx(1 / (1 + (n - 1) / n**2), rel=1e-4)
+
+
+def expected_weights(attention: QKNormAttention, x: Tensor, visible: Tensor) -> Tensor:
+    """By hand: the logits of the same layer without scaling, times ln n / ln n₀ of what each query sees."""
+    q = attention.q_norm(attention.q_proj(x).unflatten(-1, (HEADS, -1)).transpose(1, 2))
+    logits = q @ attention.key_values(x).keys.transpose(-1, -2)
+    factors = visible.sum(-1, keepdim=True).double().log() / math.log(1024)
+    weights: Tensor = (logits.double() * factors).masked_fill(~visible, -math.inf).softmax(-1)
+    return weights.nan_to_num().float()
+
+
+class TestKeysThatAreSeen:
+    CAUSAL = torch.ones(LENGTH, LENGTH).tril().bool()
+
+    def attention(self) -> QKNormAttention:
+        return QKNormAttention(DIM, HEADS, scale_init=40.0, length_scaling="log")
+
+    def test_all(self) -> None:
+        attention, x = self.attention(), sequence()
+        expected = expected_weights(attention, x, torch.ones_like(self.CAUSAL))
+        assert torch.allclose(attention.weights(x), expected, atol=1e-5)
+
+    def test_those_before(self) -> None:
+        attention, x = self.attention(), sequence()
+        expected = expected_weights(attention, x, self.CAUSAL)
+        assert torch.allclose(attention.weights(x, is_causal=True), expected, atol=1e-5)
+
+    @pytest.mark.parametrize("hidden", [None, -math.inf, torch.finfo(torch.float32).min])
+    def test_those_that_are_not_padding(self, hidden: float | None) -> None:
+        attention, x = self.attention(), sequence()
+        real = (torch.arange(LENGTH) < torch.tensor([10, 7, 3])[:, None])[:, None, None, :]
+        mask = real if hidden is None else torch.zeros(real.shape).masked_fill(~real, hidden)
+        expected = expected_weights(attention, x, real & self.CAUSAL)
+        assert torch.allclose(attention.weights(x, attn_mask=mask, is_causal=True), expected, atol=1e-5)
+
+    def test_those_of_the_same_document(self) -> None:
+        attention, x = self.attention(), sequence()
+        document = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 2, 2])
+        packed = (document[:, None] == document) & self.CAUSAL
+        actual = attention.weights(x, attn_mask=packed)
+        assert torch.allclose(actual, expected_weights(attention, x, packed), atol=1e-5)
+
+    @pytest.mark.parametrize("options", [{}, {"window": 4}, {"max_length": 16}], ids=str)
+    @pytest.mark.parametrize("chunks", [[1] * LENGTH, [4, 1, 5]], ids=str)
+    @torch.no_grad()
+    def test_those_in_a_cache(self, options: dict[str, int], chunks: list[int]) -> None:
+        attention, x, cache = self.attention(), sequence(), KeyValueCache(**options)
+        actual = [attention(part, is_causal=True, cache=cache) for part in x.split(chunks, dim=1)]
+        expected = attention(x, attn_mask=causal_mask(LENGTH, LENGTH, window=options.get("window")))
+        assert torch.allclose(torch.cat(actual, 1), expected, atol=1e-5)
+
+    @torch.no_grad()
+    def test_those_of_a_memory_that_beams_share(self) -> None:
+        attention, memory, rows = self.attention(), sequence(12), torch.randn(6, 1, DIM)
+        entries, lengths = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([12, 9, 4])
+        real = (torch.arange(12) < lengths[:, None])[entries][:, None, None, :]
+        result = attention.attend_shared(rows, attention.key_values(memory), entries, lengths)
+        assert torch.allclose(result, attention(rows, memory[entries], attn_mask=real), atol=1e-5)
+
+
+def test_a_function_of_ones_own() -> None:
+    q = torch.randn(2, 3, 5, 8)
+    result = scaled_for_length(q, lambda seen: seen.sqrt(), 5, None, is_causal=True)
+    assert torch.allclose(result, q * torch.arange(1.0, 6).sqrt()[:, None])
+    assert result.dtype == q.dtype
+
+
+def test_a_query_that_sees_nothing_answers_zeros() -> None:
+    attention = QKNormAttention(DIM, HEADS, length_scaling="log", bias=False)
+    assert not attention(sequence(), attn_mask=torch.zeros(LENGTH, LENGTH, dtype=torch.bool)).any()
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match='length_scaling must be "log"'):
+        QKNormAttention(DIM, HEADS, length_scaling="linear")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="above 1 key"):
+        LogLength(1.0)

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qknorm import LpNorm, QKNormAttention, parameter_groups
+from qknorm.attention.norms import Heads, LpKind, Norms
+from tests.attention.test_module import DIM, HEADS, KINDS, kind_name, sequence
+
+
+class TestLpNorm:
+    def test_it_starts_as_rms_norm(self) -> None:
+        x = torch.randn(3, 5, 16)
+        assert torch.allclose(LpNorm(16)(x), nn.RMSNorm(16)(x), atol=1e-5)
+
+    def test_it_takes_the_arguments_of_rms_norm(self) -> None:
+        norm = LpNorm([16], 1e-6, False, torch.device("cpu"), torch.float64)
+        assert not list(norm.parameters())
+        assert norm.eps == 1e-6
+        learnable = LpNorm(normalized_shape=16, eps=1e-6, elementwise_affine=True, device="meta", dtype=torch.bfloat16)
+        assert learnable.scale is not None
+        assert (learnable.scale.device.type, learnable.scale.dtype) == ("meta", torch.bfloat16)
+
+    def test_a_vector_within_eps_becomes_zero(self) -> None:
+        assert not LpNorm(4, eps=1e-3)(torch.full((4,), 1e-4)).any()
+
+    @pytest.mark.parametrize("log_scale", [False, True])
+    @pytest.mark.parametrize("num_heads", [None, 4])
+    def test_g_can_be_read_whichever_way_it_is_learned(self, log_scale: bool, num_heads: int | None) -> None:
+        norm = LpNorm(16, scale_init=7.0, num_heads=num_heads, log_scale=log_scale)
+        assert norm.g is not None
+        torch.testing.assert_close(norm.g.detach(), torch.full((num_heads or 1,), 7.0))
+
+    def test_a_logarithm_keeps_g_positive_where_a_number_turns_attention_round(self) -> None:
+        for log_scale, stays_positive in ((False, False), (True, True)):
+            norm = LpNorm(4, scale_init=0.5, log_scale=log_scale)
+            optimizer = torch.optim.Adam(norm.parameters(), lr=0.1)
+            for _ in range(50):
+                optimizer.zero_grad()
+                norm(torch.ones(4)).sum().backward()
+                optimizer.step()
+            assert norm.g is not None
+            assert bool(norm.g > 0) is stays_positive
+
+    def test_adam_moves_a_logarithm_in_proportion(self) -> None:
+        for start in (2.0, 300.0):
+            norm = LpNorm(4, scale_init=start, log_scale=True)
+            optimizer = torch.optim.Adam(norm.parameters(), lr=0.01)
+            norm(torch.ones(4)).sum().backward()
+            optimizer.step()
+            assert norm.g is not None
+            assert norm.g.item() / start == pytest.approx(math.exp(-0.01), rel=1e-4)
+
+    def test_impossible_starts_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="must be positive where ln g is learned"):
+            LpNorm(4, scale_init=-1.0, log_scale=True)
+
+
+class TestCheckpoints:
+    def test_a_g_without_a_dimension_loads(self) -> None:
+        """So earlier versions kept it, and they said nothing about p."""
+        attention = QKNormAttention(DIM, HEADS)
+        old = {name: tensor for name, tensor in attention.state_dict().items() if "extra" not in name}
+        old["q_norm.scale"] = torch.tensor(3.5)
+        attention.load_state_dict(old)
+        assert attention.state_dict()["q_norm.scale"].tolist() == [3.5]
+
+    @pytest.mark.parametrize(("trained", "loaded"), [(2.0, 3.0), (2.0, math.inf), (math.inf, 2.0), (2.5, 2.0)])
+    def test_another_p_is_an_error_that_says_so(self, trained: float, loaded: float) -> None:
+        state = QKNormAttention(DIM, HEADS, p=trained).state_dict()
+        sentence = f"q_norm normalises with p = {loaded:g}, but the checkpoint was trained with p = {trained:g}"
+        with pytest.raises(RuntimeError, match=sentence):
+            QKNormAttention(DIM, HEADS, p=loaded).load_state_dict(state)
+
+    @pytest.mark.parametrize("p", [2.7, math.inf])
+    def test_a_p_that_was_rounded_is_the_same(self, p: float) -> None:
+        state = {name: tensor.bfloat16() for name, tensor in QKNormAttention(DIM, HEADS, p=p).state_dict().items()}
+        QKNormAttention(DIM, HEADS, p=p).load_state_dict(state)
+
+    @pytest.mark.parametrize("per_head", [False, True])
+    @pytest.mark.parametrize("saved_as_logarithm", [False, True])
+    def test_a_number_and_its_logarithm_load_into_each_other(self, saved_as_logarithm: bool, per_head: bool) -> None:
+        saved, loaded = (
+            QKNormAttention(DIM, HEADS, log_scale=log_scale, per_head_scale=per_head, scale_init=start)
+            for log_scale, start in ((saved_as_logarithm, 3.0), (not saved_as_logarithm, 9.0))
+        )
+        loaded.load_state_dict(saved.state_dict())
+        assert isinstance(loaded.q_norm, LpNorm)
+        assert loaded.q_norm.g is not None
+        torch.testing.assert_close(loaded.q_norm.g.detach(), torch.full((HEADS if per_head else 1,), 3.0))
+
+    def test_the_callers_dictionary_stays_as_it_is(self) -> None:
+        state = QKNormAttention(DIM, HEADS).state_dict()
+        before = set(state)
+        QKNormAttention(DIM, HEADS, log_scale=True).load_state_dict(state)
+        assert set(state) == before
+
+
+class TestReset:
+    """Modules are made without memory first, and reset by whoever loads or shards them, in their order."""
+
+    @staticmethod
+    def parents_first(attention: nn.Module) -> None:
+        for module in attention.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()  # type: ignore[operator]
+
+    @staticmethod
+    def children_first(attention: nn.Module) -> None:
+        attention.apply(lambda module: module.reset_parameters() if list(module.parameters(recurse=False)) else None)  # type: ignore[operator]
+
+    @staticmethod
+    def owners_only(attention: nn.Module) -> None:
+        """FSDP1's way."""
+        for module in attention.modules():
+            if list(module.parameters(recurse=False)):
+                module.reset_parameters()  # type: ignore[operator]
+
+    @pytest.mark.parametrize("order", ["parents_first", "children_first", "owners_only"])
+    @pytest.mark.parametrize("kind", [*KINDS, {"log_scale": True, "scale_init": 3.0}], ids=kind_name)
+    def test_it_gives_the_weights_of_the_constructor(self, kind: dict[str, Any], order: str) -> None:
+        torch.manual_seed(1)
+        expected = QKNormAttention(DIM, HEADS, **kind)
+        attention = QKNormAttention(DIM, HEADS, device="meta", **kind).to_empty(device="cpu")
+        with torch.no_grad():
+            for parameter in attention.parameters():
+                parameter.fill_(math.nan)
+        torch.manual_seed(1)
+        getattr(self, order)(attention)
+        for (name, actual), other in zip(attention.named_parameters(), expected.parameters(), strict=True):
+            assert torch.equal(actual, other), name
+
+    def test_skip_init_takes_it(self) -> None:
+        attention = nn.utils.skip_init(QKNormAttention, DIM, HEADS, p=3.0)
+        self.parents_first(attention)
+        assert attention(sequence()).isfinite().all()
+
+    def test_a_device_context_makes_it_without_memory(self) -> None:
+        with torch.device("meta"):
+            attention = QKNormAttention(DIM, HEADS, p=3.0)
+        assert all(parameter.is_meta for parameter in attention.parameters())
+        assert attention.state_dict()["q_norm._extra_state"].item() == 3.0
+
+    @pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+    def test_parameters_have_the_type_that_is_asked_for(self, kind: dict[str, Any]) -> None:
+        attention = QKNormAttention(DIM, HEADS, dtype=torch.float64, **kind)
+        assert {parameter.dtype for parameter in attention.parameters()} == {torch.float64}
+        assert attention(sequence().double()).dtype == torch.float64
+
+
+@dataclass(frozen=True)
+class HalvedKind:
+    """A kind of somebody else: keys are halved."""
+
+    def make(self, heads: Heads) -> Norms:
+        class Halved(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return x / 2
+
+        return Norms(nn.Identity(), Halved(), nn.Identity(), 2 * heads.dim**-0.5)
+
+
+class TestKinds:
+    def test_a_kind_of_ones_own_is_injected(self) -> None:
+        ours, plain = QKNormAttention(DIM, HEADS, qk_norm=HalvedKind()), QKNormAttention(DIM, HEADS, qk_norm="none")
+        ours.load_state_dict(plain.state_dict())
+        x = sequence()
+        assert torch.allclose(ours(x), plain(x), atol=1e-6)
+
+    def test_a_kind_may_come_with_its_options(self) -> None:
+        attention = QKNormAttention(DIM, HEADS, qk_norm=LpKind(p=3.0, per_head_scale=True))
+        twin = QKNormAttention(DIM, HEADS, p=3.0, per_head_scale=True)
+        twin.load_state_dict(attention.state_dict())
+        x = sequence()
+        assert torch.equal(attention(x), twin(x))
+        with pytest.raises(ValueError, match="p must be set on the kind"):
+            QKNormAttention(DIM, HEADS, qk_norm=LpKind(), p=3.0)
+
+    @pytest.mark.parametrize("eps", [1e-6, 0.5])
+    def test_rms_is_what_qwen3_has(self, eps: float) -> None:
+        """Its formula: the mean of squares, eps inside of the root, a weight per dimension, then 1/√head_dim."""
+        attention = QKNormAttention(DIM, HEADS, num_kv_heads=2, head_dim=16, qk_norm="rms", eps=eps, bias=False)
+        with torch.no_grad():
+            for norm in (attention.q_norm, attention.k_norm):
+                norm.get_parameter("weight").uniform_(0.5, 1.5)
+        x = sequence()
+
+        def heads(projection: nn.Linear, norm: nn.Module) -> Tensor:
+            states: Tensor = projection(x).view(3, -1, projection.out_features // 16, 16).transpose(1, 2)
+            variance = states.pow(2).mean(-1, keepdim=True)
+            return norm.get_parameter("weight") * states * torch.rsqrt(variance + eps)
+
+        q, k = heads(attention.q_proj, attention.q_norm), heads(attention.k_proj, attention.k_norm)
+        v = attention.v_proj(x).view(3, -1, 2, 16).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=16**-0.5, enable_gqa=True)
+        expected = attention.out_proj(mixed.transpose(1, 2).flatten(2))
+        assert torch.allclose(attention(x, is_causal=True), expected, atol=1e-5)
+
+    @pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+    def test_under_autocast_keys_have_the_type_of_values(self, kind: dict[str, Any]) -> None:
+        attention = QKNormAttention(DIM, HEADS, **kind)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            keys, values = attention.key_values(sequence())
+            queries = attention._queries(sequence())
+        assert keys.dtype == values.dtype == queries.dtype == torch.bfloat16
+
+    @pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+    def test_heads_may_be_of_any_width(self, kind: dict[str, Any]) -> None:
+        attention = QKNormAttention(DIM, HEADS, head_dim=24, **kind)
+        assert attention.q_proj.weight.shape == (HEADS * 24, DIM)
+        assert attention(sequence(), is_causal=True).shape == (3, 10, DIM)
+        assert QKNormAttention(30, 4, head_dim=8, **kind)(torch.randn(2, 5, 30)).shape == (2, 5, 30)
+
+
+class TestLearningRateOfG:
+    def test_all_g_stand_in_a_group_of_their_own(self) -> None:
+        model = nn.ModuleDict({"one": QKNormAttention(DIM, HEADS), "two": QKNormAttention(DIM, HEADS, log_scale=True)})
+        decayed, undecayed, scales = parameter_groups(model, 0.1, scale_lr=0.05)
+        assert (scales["lr"], scales["weight_decay"]) == (0.05, 0.0)
+        result = {name for name, parameter in model.named_parameters() if any(parameter is g for g in scales["params"])}
+        assert result == {"one.q_norm.scale", "two.q_norm.log_scale"}
+        everything = [*decayed["params"], *undecayed["params"], *scales["params"]]
+        assert len(everything) == len(list(model.parameters()))
+
+    def test_the_optimiser_moves_g_by_it(self) -> None:
+        attention = QKNormAttention(DIM, HEADS, scale_init=8.0)
+        optimizer = torch.optim.AdamW(parameter_groups(attention, 0.1, scale_lr=0.5), lr=1e-3)
+        before = copy.deepcopy(attention)
+        (attention(sequence()) * sequence()).sum().backward()
+        optimizer.step()
+        assert isinstance(attention.q_norm, LpNorm)
+        assert attention.q_norm.scale is not None
+        assert abs(attention.q_norm.scale.item() - 8.0) == pytest.approx(0.5, rel=1e-3)
+        assert (attention.q_proj.weight - before.q_proj.weight).abs().max() < 2e-3

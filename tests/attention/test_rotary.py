@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from qknorm import KeyValueCache, QKNormAttention, Rotary, lp_normalize, normalize_qk, qk_attention
+from qknorm.attention.rotary import Pairing, rotate
+from tests.attention import reference
+from tests.attention.test_module import DIM, HEADS, KINDS, LENGTH, kind_name, sequence, split
+
+HEAD_DIM = DIM // HEADS
+PAIRINGS = pytest.mark.parametrize("pairing", ["half", "interleaved"])
+
+
+def angles(length: int, width: int, start: int = 0) -> Tensor:
+    """(length, width/2) in float64: one angle for each pair."""
+    frequencies = 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.arange(start, start + length, dtype=torch.float64)[:, None] * frequencies
+
+
+def tables(length: int, width: int = HEAD_DIM, pairing: Pairing = "half", start: int = 0) -> Rotary:
+    """Cosines and sines as transformers makes them for the pairing."""
+    result = angles(length, width, start)
+    each = torch.cat([result, result], -1) if pairing == "half" else result.repeat_interleave(2, -1)
+    return Rotary(each.cos().float(), each.sin().float(), pairing)
+
+
+def turned_as_complex_numbers(x: Tensor, pairing: Pairing, width: int) -> Tensor:
+    """The formula of the paper: a pair is a complex number, a position a factor e^(i·angle)."""
+    turned, rest = x.double().split([width, x.shape[-1] - width], -1)
+    planes = turned.unflatten(-1, (2, -1)).transpose(-1, -2) if pairing == "half" else turned.unflatten(-1, (-1, 2))
+    product = torch.view_as_complex(planes.contiguous()) * torch.exp(1j * angles(x.shape[-2], width))
+    planes = torch.view_as_real(product)
+    turned = (planes.transpose(-1, -2) if pairing == "half" else planes).flatten(-2)
+    return torch.cat([turned, rest], -1)
+
+
+@PAIRINGS
+@pytest.mark.parametrize("width", [HEAD_DIM, 4, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_pairs_are_turned_like_complex_numbers(pairing: Pairing, width: int, dtype: torch.dtype) -> None:
+    x = torch.randn(2, HEADS, LENGTH, HEAD_DIM).to(dtype)
+    actual = rotate(x, *tables(LENGTH, width, pairing))
+    assert actual.dtype == dtype
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    expected = turned_as_complex_numbers(x, pairing, width)
+    torch.testing.assert_close(actual.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_each_entry_of_the_batch_may_have_positions_of_its_own() -> None:
+    x = torch.randn(2, HEADS, LENGTH, HEAD_DIM)
+    near, far = tables(LENGTH), tables(LENGTH, start=100)
+    result = rotate(x, torch.stack([near.cos, far.cos]), torch.stack([near.sin, far.sin]))
+    assert torch.allclose(result[0], rotate(x[0], *near), atol=1e-6)
+    assert torch.allclose(result[1], rotate(x[1], *far), atol=1e-6)
+
+
+@PAIRINGS
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf])
+def test_attention_normalises_first_and_then_turns(p: float, pairing: Pairing) -> None:
+    q, k, v = torch.randn(3, 2, HEADS, LENGTH, HEAD_DIM, dtype=torch.float64)
+    turned = [turned_as_complex_numbers(reference.normalize(side, p), pairing, HEAD_DIM) for side in (q, k)]
+    expected = (5.0 * turned[0] @ turned[1].transpose(-1, -2)).softmax(-1) @ v
+    assert torch.allclose(qk_attention(q, k, v, 5.0, p=p, rotary=tables(LENGTH, pairing=pairing)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 3.0])
+def test_only_the_distance_of_positions_counts(p: float) -> None:
+    q, k, v = torch.randn(3, 1, HEADS, LENGTH, HEAD_DIM)
+    here, there = (qk_attention(q, k, v, 5.0, p=p, rotary=tables(LENGTH, start=start)) for start in (0, 50))
+    assert torch.allclose(here, there, atol=1e-4)
+
+
+@PAIRINGS
+@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+def test_the_module_turns_queries_and_keys(kind: dict[str, Any], pairing: Pairing) -> None:
+    attention = QKNormAttention(DIM, HEADS, **kind)
+    x, rotary = sequence(), tables(LENGTH, 4, pairing)
+    q = rotate(attention.q_norm(split(attention.q_proj(x), HEADS)), *rotary)
+    keys, values = attention.key_values(x)
+    keys, values = (
+        side.repeat_interleave(HEADS // attention.num_kv_heads, 1) for side in (rotate(keys, *rotary), values)
+    )
+    weights = (q @ keys.transpose(-1, -2) * attention.softmax_scale).softmax(-1)
+    expected = attention.out_proj((weights @ values).transpose(1, 2).flatten(2))
+    assert torch.allclose(attention(x, rotary=rotary), expected, atol=1e-5)
+    assert torch.allclose(attention.weights(x, rotary=rotary), weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 4}, {"max_length": LENGTH}], ids=str)
+@pytest.mark.parametrize("chunks", [[1] * LENGTH, [4, 1, 5]], ids=str)
+@torch.no_grad()
+def test_cached_keys_are_turned_once(options: dict[str, int], chunks: list[int]) -> None:
+    attention = QKNormAttention(DIM, HEADS, p=3.0)
+    x, rotary, cache = sequence(), tables(LENGTH), KeyValueCache(**options)
+    window = options.get("window", LENGTH)
+    visible = torch.ones(LENGTH, LENGTH).tril().triu(1 - window).bool()
+    result, start = [], 0
+    for part in x.split(chunks, dim=1):
+        end = start + part.shape[1]
+        result.append(
+            attention(part, is_causal=True, cache=cache, rotary=(rotary.cos[start:end], rotary.sin[start:end]))
+        )
+        start = end
+    assert torch.allclose(torch.cat(result, 1), attention(x, attn_mask=visible, rotary=rotary), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("p", [2.0, 3.0])
+def test_both_layouts_give_the_same(p: float, dtype: torch.dtype) -> None:
+    """Also where length and heads are as many, so that a guess from shapes would be wrong half of the time."""
+    q, k = torch.randn(2, 2, HEADS, HEADS, HEAD_DIM).to(dtype)
+    g = torch.linspace(1, 4, HEADS)
+    expected = normalize_qk(q, k, g, p, rotary=tables(HEADS))
+    actual = normalize_qk(q.transpose(1, 2), k.transpose(1, 2), g, p, layout="blhd", rotary=tables(HEADS))
+    for ours, theirs in zip(actual, expected, strict=True):
+        assert ours.dtype == dtype
+        assert torch.equal(ours.transpose(1, 2), theirs)
+
+
+def test_normalised_queries_and_keys_serve_any_kernel() -> None:
+    q, k, v = torch.randn(3, 2, HEADS, LENGTH, HEAD_DIM)
+    g = torch.linspace(1, 4, HEADS)
+    queries, keys = normalize_qk(q, k, g, 3.0)
+    result = torch.nn.functional.scaled_dot_product_attention(queries, keys, v, scale=1.0)
+    assert torch.allclose(result, qk_attention(q, k, v, g, p=3.0), atol=1e-6)
+    assert torch.allclose(keys, lp_normalize(k, 3.0))
+
+
+def test_the_gradient_flows_through_the_rotation() -> None:
+    q, k, v = (torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    g = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
+    cos, sin = angles(3, 4).repeat(1, 2).cos(), angles(3, 4).repeat(1, 2).sin()
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        assert torch.autograd.gradcheck(
+            lambda q, k, v, g: qk_attention(q, k, v, g, p=3.0, rotary=(cos, sin)), (q, k, v, g)
+        )
+
+
+def test_it_compiles_with_rotary_positions_and_exports() -> None:
+    torch.compiler.reset()
+    attention, x, (cos, sin, _) = QKNormAttention(DIM, HEADS, p=3.0), sequence(), tables(LENGTH)
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(x, rotary=(cos, sin)), attention(x, rotary=(cos, sin)), atol=1e-5)
+    exported = torch.export.export(attention.eval(), (x,), {"rotary": (cos, sin)}).module()
+    assert torch.allclose(exported(x, rotary=(cos, sin)), attention(x, rotary=(cos, sin)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cos", "sin"),
+    [((9, 8), (9, 8)), ((10, 16), (10, 16)), ((10, 3), (10, 3)), ((10, 8), (10, 4)), ((5, 10, 8), (5, 10, 8))],
+)
+def test_tables_that_do_not_fit_are_refused(cos: tuple[int, ...], sin: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"cos and sin of rotary must be \(10, rotary_dim\)"):
+        QKNormAttention(DIM, HEADS)(sequence(), rotary=(torch.ones(cos), torch.ones(sin)))
+
+
+def test_positions_of_another_sequence_are_refused() -> None:
+    with pytest.raises(ValueError, match="rotary is for self-attention"):
+        QKNormAttention(DIM, HEADS)(sequence(), sequence(), rotary=tables(LENGTH))
+    with pytest.raises(ValueError, match='"half" or "interleaved", not "other"'.replace('"other"', "'other'")):
+        rotate(torch.ones(1, 2, 3, 4), torch.ones(3, 4), torch.ones(3, 4), "other")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match='layout must be "bhld" or "blhd"'):
+        normalize_qk(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4), 1.0, layout="bshd")  # type: ignore[arg-type]

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import qknorm
+from qknorm.models.gpt import GPT, GPTConfig
+from tests.attention.hugging_face import tiny
+
+NUMBERS = torch.arange(24).view(2, 12) % 11
+
+
+def gpt(**changes: Any) -> GPT:
+    torch.manual_seed(0)
+    shape = {"context": 16, "layers": 2, "heads": 2, "dim": 32, "bias": True} | changes
+    return GPT(GPTConfig(11, **shape))
+
+
+@pytest.mark.parametrize("qk_norm", ["lp", "rms", "layer"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_our_normalised_layers_pass(qk_norm: str, dtype: torch.dtype) -> None:
+    qknorm.testing.assert_normalized(gpt(qk_norm=qk_norm).to(dtype), (NUMBERS, NUMBERS))
+
+
+def test_plain_layers_fail_by_name() -> None:
+    model = gpt(qk_norm=None)
+    model.get_submodule("blocks.1").attention = qknorm.QKNormAttention(32, 2)
+    with pytest.raises(AssertionError, match=r"1 of 2 .* blocks\.0\.attention \(by \d+%\)$"):
+        qknorm.testing.assert_normalized(model, (NUMBERS, NUMBERS))
+
+
+def test_saturated_plain_attention_fails() -> None:
+    attention = qknorm.QKNormAttention(32, 2, qk_norm=None)
+    nn.init.normal_(attention.q_proj.weight, std=30.0)
+    with pytest.raises(AssertionError, match="the model itself"):
+        qknorm.testing.assert_normalized(attention, torch.randn(1, 9, 32))
+
+
+def test_norms_of_the_queries_alone_do_not_suffice() -> None:
+    attention = qknorm.QKNormAttention(32, 2, qk_norm="rms")
+    attention.k_norm = nn.Identity()
+    with pytest.raises(AssertionError):
+        qknorm.testing.assert_normalized(attention, torch.randn(1, 9, 32))
+
+
+def test_qwen3_passes() -> None:
+    qknorm.testing.assert_normalized(tiny("Qwen3"), {"input_ids": NUMBERS})
+
+
+def test_llama_fails_in_all_layers() -> None:
+    with pytest.raises(AssertionError, match=r"2 of 2 .*model\.layers\.0\.self_attn.*model\.layers\.1\.self_attn"):
+        qknorm.testing.assert_normalized(tiny("Llama", attention_bias=True), NUMBERS)
+
+
+def test_torchs_own_attention_fails() -> None:
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 2, 64, batch_first=True), 2)
+    with pytest.raises(AssertionError, match=r"2 of 2 .*layers\.0\.self_attn"):
+        qknorm.testing.assert_normalized(model, torch.randn(2, 9, 32))
+
+
+@pytest.mark.parametrize("qk_norm", ["lp", None])
+def test_the_model_is_left_as_it_was(qk_norm: str | None) -> None:
+    model = gpt(qk_norm=qk_norm)
+    model.blocks[1].eval()
+    parameters = {name: (parameter, parameter.detach().clone()) for name, parameter in model.named_parameters()}
+    modes = [module.training for module in model.modules()]
+    try:
+        qknorm.testing.assert_normalized(model, (NUMBERS, NUMBERS))
+    except AssertionError:
+        assert qk_norm is None
+    for name, parameter in model.named_parameters():
+        before, content = parameters[name]
+        assert parameter is before
+        assert torch.equal(parameter, content)
+    assert [module.training for module in model.modules()] == modes
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_batch_of_single_positions_proves_nothing() -> None:
+    with pytest.raises(ValueError, match=r"proves nothing about blocks\.0\.attention, blocks\.1\.attention"):
+        qknorm.testing.assert_normalized(gpt(), (NUMBERS[:, :1], NUMBERS[:, :1]))
+
+
+def test_a_layer_that_is_not_called_proves_nothing() -> None:
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = qknorm.QKNormAttention(32, 2), qknorm.QKNormAttention(32, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.used(x)
+            return out
+
+    with pytest.raises(ValueError, match="does not reach idle"):
+        qknorm.testing.assert_normalized(Idle(), torch.randn(1, 9, 32))
+
+
+def test_a_model_without_attention_is_refused() -> None:
+    with pytest.raises(ValueError, match="no attention layer"):
+        qknorm.testing.assert_normalized(nn.Linear(2, 2), torch.randn(1, 2))

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import qknorm
+from qknorm.attention.observed import Attended, observing
+from qknorm.attention.watch import Diagnosis, diagnose
+from qknorm.models.gpt import GPT, GPTConfig
+
+SHAPE = {"context": 16, "layers": 2, "heads": 2, "dim": 32, "dropout": 0.0}
+
+
+def gpt(**changes: Any) -> GPT:
+    return GPT(GPTConfig(11, **(SHAPE | changes)))
+
+
+def characters(batch: int = 3) -> Tensor:
+    return torch.randint(11, (batch, 16))
+
+
+def diagnosed(model: GPT, batch: int = 3) -> list[Diagnosis]:
+    numbers = characters(batch)
+    return diagnose(model, (numbers, numbers))
+
+
+def seen_in(model: nn.Module, *inputs: Tensor) -> dict[str, Attended]:
+    seen: dict[str, Attended] = {}
+    with torch.no_grad(), observing(model, lambda name, _layer, attended: seen.update({name: attended})):
+        model(*inputs)
+    return seen
+
+
+def test_equal_weights_have_all_the_entropy() -> None:
+    for layer in diagnosed(gpt(scale_init=0.0)):
+        assert layer["entropy"] == pytest.approx([1.0, 1.0], abs=1e-5)
+        assert layer["saturated"] == [0.0, 0.0]
+        assert layer["largest_logit"] == [0.0, 0.0]
+
+
+def test_a_huge_g_saturates() -> None:
+    for layer in diagnosed(gpt(scale_init=1e5)):
+        assert max(layer["entropy"]) < 0.2
+        assert min(layer["saturated"]) > 0.6
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 4.0])
+def test_no_logit_exceeds_its_bound(p: float) -> None:
+    for layer in diagnosed(gpt(p=p, scale_init=7.0, per_head_scale=True)):
+        assert layer["g"] == pytest.approx([7.0] * 2)
+        assert layer["bound"] == pytest.approx([7.0 * 16 ** max(0.0, 1 - 2 / p)] * 2)
+        assert all(logit <= bound * 1.0001 for logit, bound in zip(layer["largest_logit"], layer["bound"], strict=True))
+
+
+def test_numbers_are_those_of_the_formula() -> None:
+    attention = qknorm.QKNormAttention(32, 2, qk_norm=None).double()
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    q, k = (projection(x).view(2, 9, 2, 16).transpose(1, 2) for projection in (attention.q_proj, attention.k_proj))
+    logits = (q @ k.transpose(-2, -1) / 4).tril()
+    rows = attention.weights(x, is_causal=True)[:, :, 1:]  # the first has nothing to choose
+    entropy = torch.special.entr(rows).sum(-1) / torch.arange(2, 10).log()
+    with qknorm.watch(attention) as watched:
+        attention(x, is_causal=True)
+    ((_, layers),) = watched.looks
+    result = layers[""]
+    assert result["entropy"] == pytest.approx(entropy.mean((0, 2)).tolist(), rel=1e-6)
+    assert result["saturated"] == pytest.approx((rows.amax(-1) > 0.99).double().mean((0, 2)).tolist())
+    assert result["largest_logit"] == pytest.approx(logits.abs().amax((0, 2, 3)).tolist(), rel=1e-6)
+    assert result["q_norm"] == pytest.approx(q.norm(dim=-1).mean((0, 2)).tolist(), rel=1e-6)
+    assert result["k_norm"] == pytest.approx(k.norm(dim=-1).mean((0, 2)).tolist(), rel=1e-6)
+
+
+def test_rms_norms_have_a_g_that_is_measured() -> None:
+    (layer, _) = diagnosed(gpt(qk_norm="rms"))
+    assert layer["g"] == pytest.approx([4.0, 4.0], rel=0.01)  # √head_dim, where both weights are 1
+    assert layer["bound"] is None
+
+
+def test_norms_are_those_before_the_norm() -> None:
+    model = gpt()
+    torch.manual_seed(1)
+    before = diagnosed(model)[0]["q_norm"]
+    model.get_parameter("blocks.0.attention.q_proj.weight").data.mul_(3)
+    torch.manual_seed(1)
+    assert diagnosed(model)[0]["q_norm"] == pytest.approx([3 * norm for norm in before], rel=1e-5)
+
+
+def test_plain_attention_has_no_bound_and_a_learned_p_is_shown() -> None:
+    assert diagnosed(gpt(qk_norm="none"))[0]["bound"] is None
+    learned = diagnosed(gpt(learned_p="layer", p=3.0, scale_init=2.0))[0]
+    assert learned["p"] == pytest.approx([3.0, 3.0])
+    assert learned["bound"] == pytest.approx([2 * 16 ** (1 / 3)] * 2)
+    assert not math.isnan(learned["entropy"][0])
+
+
+def test_every_so_many_calls_are_looked_at() -> None:
+    model, numbers = gpt(), characters()
+    with qknorm.watch(model, every=3) as watched:
+        for _ in range(7):
+            model(numbers, numbers).backward()
+    model(numbers, numbers)
+    assert [look.step for look in watched.looks] == [0, 3, 6]
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_watching_changes_nothing() -> None:
+    model, numbers = gpt(dropout=0.1), characters()
+    losses = []
+    for every in (1, 1000):
+        torch.manual_seed(1)
+        with qknorm.watch(model, every=every):
+            losses.append([model(numbers, numbers).item() for _ in range(3)])
+    assert losses[0] == losses[1]
+
+
+def test_a_call_that_fails_leaves_no_hooks() -> None:
+    model = gpt()
+    with qknorm.watch(model), pytest.raises(ValueError, match="do not fit"):
+        model(torch.zeros(1, 17, dtype=torch.int64), None)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_compiled_model_is_seen_and_not_compiled_again() -> None:
+    graphs = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    attention = qknorm.QKNormAttention(32, 2)
+    x, compiled = torch.randn(1, 9, 32), torch.compile(attention, backend=backend)
+    assert isinstance(compiled, nn.Module)
+    compiled(x)
+    compiled_once = len(graphs)
+    with qknorm.watch(compiled, every=2) as watched:
+        for _ in range(4):
+            compiled(x)
+    assert [len(look.layers) for look in watched.looks] == [1, 1]
+    assert len(graphs) == compiled_once
+
+
+def test_rows_and_table_show_every_head() -> None:
+    model, numbers = gpt(per_head_scale=True), characters()
+    with qknorm.watch(model) as watched:
+        model(numbers, numbers)
+    rows, (heading, *lines) = watched.rows(), watched.table().splitlines()
+    assert [(row["layer"], row["head"]) for row in rows] == [
+        (f"blocks.{block}.attention", head) for block in range(2) for head in range(2)
+    ]
+    assert heading.split() == [
+        "layer",
+        "head",
+        "g",
+        "bound",
+        "largest_logit",
+        "entropy",
+        "saturated",
+        "q_norm",
+        "k_norm",
+    ]
+    assert [line.split()[:3] for line in lines] == [[row["layer"], str(row["head"]), f"{row['g']:.3g}"] for row in rows]
+
+
+def test_the_figure_has_a_line_per_layer() -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
+    model, numbers = gpt(), characters()
+    with qknorm.watch(model, every=1) as watched:
+        model(numbers, numbers)
+        model(numbers, numbers)
+    lines: list[Any] = watched.plot().axes[3].get_lines()
+    assert [line.get_label() for line in lines] == ["blocks.0.attention", "blocks.1.attention"]
+    assert list(lines[0].get_xdata()) == [0, 1]
+
+
+def test_a_summary_writer_gets_means_over_heads() -> None:
+    class Written(dict[tuple[str, int], float]):
+        def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+            self[tag, global_step] = scalar_value
+
+    model, numbers, written = gpt(), characters(), Written()
+    with qknorm.watch(model, writer=written) as watched:
+        model(numbers, numbers)
+    heads = watched.looks[0].layers["blocks.1.attention"]["entropy"]
+    assert written["entropy/blocks.1.attention", 0] == pytest.approx(sum(heads) / 2)
+
+
+def test_every_is_at_least_one() -> None:
+    with pytest.raises(ValueError, match="every must be at least 1"):
+        qknorm.watch(nn.Linear(1, 1), every=0)
+
+
+def test_nothing_seen_is_an_empty_table() -> None:
+    model = nn.Linear(2, 2)
+    with qknorm.watch(model) as watched:
+        model(torch.randn(1, 2))
+    assert watched.rows() == []

@@ -1,0 +1,45 @@
+"""How numbers are said."""
+
+from __future__ import annotations
+
+import pytest
+
+from qknorm.evaluation import wording
+from qknorm.evaluation.significance import Comparison
+
+
+@pytest.mark.parametrize(
+    ("value", "is_bound", "expected"),
+    [
+        (None, False, ""),
+        (0.0474, False, "0.047"),
+        (0.0004, False, "0.0004"),
+        (1 / 1001, True, "≤ 0.001"),
+        (6 / 1001, True, "≤ 0.006"),
+        (15 / 1001, True, "≤ 0.015"),
+        (1 / 10_001, True, "≤ 0.0001"),
+    ],
+)
+def test_a_p_value_says_no_more_than_is_known(value: float | None, is_bound: bool, expected: str) -> None:
+    assert wording.p_value(value, is_bound) == expected
+
+
+def row(difference: float, p_value: float, is_bound: bool = False) -> Comparison:
+    return Comparison(
+        "ours", 20.0, 19.0, 21.0, p_value, is_bound, 1, None, difference, difference - 1.0, difference + 1.0
+    )
+
+
+def test_a_difference_is_called_chance_or_not() -> None:
+    assert wording.verdict(row(0.5, 0.05), "base") == (
+        "ours and base cannot be told apart: the difference of +0.50 BLEU may be chance "
+        "(95 % interval -0.50 to +1.50, p = 0.050)."
+    )
+    assert wording.verdict(row(-1.5, 1 / 1001, is_bound=True), "base") == (
+        "ours is worse than base by 1.50 BLEU, which is more than chance (95 % interval -2.50 to -0.50, p ≤ 0.001)."
+    )
+
+
+def test_the_doubt_about_seeds_is_in_an_interval_only_where_there_are_several() -> None:
+    assert "not of models trained with another seed" in wording.about_interval(seeds=1)
+    assert "doubt about the mean over 3 seeds" in wording.about_interval(seeds=3)

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from qknorm.experiments.papers.citations import PAPERS, bibliography
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_papers_are_cited_as_in_citation_cff() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["references"]
+    for paper, reference in zip(PAPERS.values(), cited, strict=True):
+        authors = tuple(f"{author['family-names']}, {author['given-names']}" for author in reference["authors"])
+        assert (paper.title, paper.authors, paper.year, paper.url) == (
+            reference["title"], authors, reference["year"], reference["url"],
+        )  # fmt: skip
+    assert bibliography() in (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")

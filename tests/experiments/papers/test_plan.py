@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from qknorm.errors import InputError
+from qknorm.experiments.cells import Cell
+from qknorm.experiments.machines import Machines
+from qknorm.experiments.papers.plan import find_corpus
+from qknorm.experiments.papers.sizes import Size
+from qknorm.experiments.papers.table import names
+from qknorm.screen import Screen
+from tests.experiments.papers.plans import planned, run_of
+from tests.phrases import write_phrases
+
+
+@pytest.mark.parametrize("size", get_args(Size))
+@pytest.mark.parametrize("name", names())
+def test_every_table_has_possible_recipes_in_every_size(name: str, size: Size) -> None:
+    plan = planned(name, size, "multi30k-en-de", 2)
+    rows = [entrant.row for entrant in plan.experiment.contests[0].entrants]
+    assert rows == [row.name for row in plan.experiment.table.rows_at(size)]
+    recipes = [cell.recipe.model_dump_json() for cell in plan.runs]
+    assert len(set(recipes)) == len(recipes) == len({cell.name for cell in plan.runs})
+
+
+def test_systems_that_come_to_the_same_are_run_once() -> None:
+    """The full model of the small size has four heads; at the paper's it has eight."""
+    for size, heads in (("small", "heads-4"), ("paper", "heads-8")):
+        plan = planned("henry-table4", size, "multi30k-en-de")  # type: ignore[arg-type]
+        assert run_of(plan, heads).name == "multi30k-en-de/qknorm_seed-1"
+        assert len(plan.runs) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "neither a parallel corpus"),
+        ("tinyshakespeare", "neither a parallel corpus"),
+        (".", "needs one train file in each of two languages"),
+    ],
+)
+def test_what_is_no_corpus(name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        planned("henry-table2", "smoke", name)
+
+
+def test_a_folder_says_by_its_name_which_language_is_the_source(tmp_path: Path) -> None:
+    for name, languages in (("talks-gl-en", ["gl", "en"]), ("talks", ["en", "gl"])):
+        (tmp_path / name).mkdir()
+        write_phrases(tmp_path / name, train=4, held_out=2)
+        assert find_corpus(str(tmp_path / name)).data["languages"] == languages
+    (tmp_path / "talks" / "dev.gl").unlink()
+    with pytest.raises(InputError, match=r"has no dev\.gl"):
+        find_corpus(str(tmp_path / "talks"))
+
+
+class TestLearningRates:
+    """Equal care: every row at the rate that is best for it on dev."""
+
+    @pytest.fixture
+    def trained(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+        """Runs are not trained but given a dev BLEU, by row and rate; those that have none here fail."""
+        scores = {"qknorm_rate-0.002": 3.0, "qknorm_rate-0.004": 2.0, "p3_rate-0.002": 1.0, "p3_rate-0.004": 4.0}
+
+        def run_missing(_: Machines, __: str, cells: Sequence[Cell], folder: Path, ___: Screen) -> dict[str, str]:
+            for cell in cells:
+                bleu = scores.get(Path(cell.name).name.rpartition("_seed")[0])
+                if bleu is not None:
+                    (folder / cell.name).mkdir(parents=True, exist_ok=True)
+                    result = {"best_dev_bleu": bleu, "seconds": 36.0}
+                    (folder / cell.name / "result.json").write_text(json.dumps(result))
+            return {cell.name: "diverged" for cell in cells if not (folder / cell.name).exists()}
+
+        monkeypatch.setattr(Machines, "run_missing", run_missing)
+        return scores
+
+    def runs(self, folder: Path) -> set[str]:
+        return {path.parent.name for path in folder.glob("*/*/result.json")}
+
+    def test_the_best_on_dev_is_taken_with_further_seeds(
+        self, own: str, talks: str, tmp_path: Path, trained: dict[str, float]
+    ) -> None:
+        plan = planned(own, "smoke", talks, seeds=2)
+        assert plan.run(tmp_path, Screen(quiet=True), Machines()) == {}
+        tried = {f"{name}_seed-1" for name in trained}
+        assert self.runs(tmp_path) == tried | {"qknorm_rate-0.002_seed-2", "p3_rate-0.004_seed-2"}
+        chosen = [entrant.chosen(tmp_path).rate for entrant in plan.experiment.contests[0].entrants]
+        assert chosen == [0.002, 0.004]
+
+    def test_a_rate_that_fails_is_not_chosen(
+        self, own: str, talks: str, tmp_path: Path, trained: dict[str, float]
+    ) -> None:
+        del trained["p3_rate-0.004"]
+        plan = planned(own, "smoke", talks, seeds=2)
+        assert list(plan.run(tmp_path, Screen(quiet=True), Machines())) == ["talks/p3_rate-0.004_seed-1"]
+        assert plan.experiment.contests[0].entrants[1].chosen(tmp_path).rate == 0.002
+
+    def test_where_every_rate_fails_no_further_seed_is_trained(
+        self, own: str, talks: str, tmp_path: Path, trained: dict[str, float]
+    ) -> None:
+        for name in ("p3_rate-0.002", "p3_rate-0.004"):
+            del trained[name]
+        plan = planned(own, "smoke", talks, seeds=2)
+        assert len(plan.run(tmp_path, Screen(quiet=True), Machines())) == 2
+        assert not plan.experiment.contests[0].entrants[1].is_settled(tmp_path)
+
+    def test_each_rate_is_a_recipe_of_its_own(self, own: str, talks: str) -> None:
+        plan = planned(own, "smoke", talks)
+        peaks = {Path(cell.name).name: cell.recipe.training.peak for cell in plan.runs}
+        assert peaks == {
+            "qknorm_rate-0.002_seed-1": 0.002, "qknorm_rate-0.004_seed-1": 0.004,
+            "p3_rate-0.002_seed-1": 0.002, "p3_rate-0.004_seed-1": 0.004,
+        }  # fmt: skip

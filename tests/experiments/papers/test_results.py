@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qknorm.experiments.machines import Machines
+from qknorm.experiments.papers.output import write
+from qknorm.experiments.papers.results import Row, result_of
+from qknorm.experiments.papers.views import view
+from qknorm.screen import Screen
+from tests.experiments.papers.plans import planned
+
+
+def test_a_table_with_what_is_done_and_what_is_not(talks: str, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+
+    def rows(seeds: int) -> list[Row]:
+        plan = planned("henry-table6", "smoke", talks, seeds)
+        written = write(plan, view(plan.experiment, folder), folder)
+        result = result_of(plan.experiment, plan.experiment.contests[0], folder).rows
+        assert written.read_text().count("not run") == len([row for row in result if not row.seeds])
+        assert json.loads(written.with_suffix(".json").read_text())["rows"][1]["paper"] == 24.53
+        return result
+
+    def run(*systems: str, seed: int) -> None:
+        plan = planned("henry-table6", "smoke", talks, seed)
+        (contest,) = plan.experiment.contests
+        runs = [entrant.candidates[0].runs[seed - 1] for entrant in contest.entrants if entrant.row in systems]
+        cells = [plan.cells[name] for name in runs]
+        assert Machines(jobs=1).run_missing("test", cells, folder, Screen(quiet=True)) == {}
+
+    assert {row.ours for row in rows(1)} == {None}
+    run("without-g", seed=1)
+    alone = rows(1)[1]
+    assert (alone.seeds, alone.difference, alone.p_value) == (1, None, None)
+    run("qknorm", seed=1)
+    full, without_g, *others = rows(1)
+    assert without_g.ours == alone.ours
+    assert full.ours is not None
+    assert without_g.ours is not None
+    assert without_g.difference == pytest.approx(without_g.ours - full.ours)
+    assert without_g.p_value is not None
+    assert (full.paper, without_g.paper_difference, without_g.ours_minus_paper) == (33.24, -8.71, None)
+    assert {row.ours for row in others} == {None}
+    run("qknorm", seed=2)
+    assert [row.seeds for row in rows(2)[:2]] == [1, 1], "as many of each"
+    run("without-g", seed=2)
+    full, *_ = rows(2)
+    assert full.seeds == 2
+    assert full.ours_sd is not None
+
+
+def test_a_figure_stands_for_any_corpus_where_no_pair_is_named(own: str, talks: str, tmp_path: Path) -> None:
+    experiment = planned(own, "smoke", talks).experiment
+    assert [row.paper for row in result_of(experiment, experiment.contests[0], tmp_path).rows] == [None, 20]

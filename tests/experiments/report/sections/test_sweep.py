@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qknorm.errors import InputError
+from qknorm.experiments.machines import Machines
+from qknorm.experiments.report import write_report
+from qknorm.experiments.sweep import grid as sweeps
+from qknorm.screen import Screen
+from tests.reports import Page
+from tests.sweeps import TINY
+
+
+def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("a line of some text\n" * 30)
+    Path("tiny.yaml").write_text(TINY)
+    planned = sweeps.plan(Path("tiny.yaml"))
+    folder = tmp_path / "runs" / planned.name
+    sweeps.run(planned, folder, Screen(quiet=True), Machines(jobs=1))
+    write_report(tmp_path / "runs", tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "6 of 6 runs are done" in page.text
+    assert "no difference could be significant" in page.text
+    pictures = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len(pictures) == 5
+    assert all(picture["alt"] and str(picture["src"]).startswith("data:image/svg+xml") for picture in pictures)
+    (folder / "p-2_fold-00" / "metrics.jsonl").write_text("oops\n")
+    with pytest.raises(InputError, match="tiny holds a run that is damaged"):
+        write_report(folder, tmp_path / "report.html")

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qknorm.attention.scale import comparable_scale, henry_scale
+from qknorm.errors import InputError
+from qknorm.experiments.sweep.grid import plan
+from qknorm.runs.language_recipe import LanguageRecipe
+from qknorm.runs.language_run import gpt_config
+from tests.sweeps import TINY
+
+RECIPE = Path(__file__).parents[3] / "recipes" / "lp-shakespeare.yaml"
+
+
+@pytest.mark.parametrize(("size", "runs"), [("smoke", 45), ("small", 150), ("paper", 150)])
+def test_the_second_papers_sweep_in_every_size(size: str, runs: int) -> None:
+    planned = plan(RECIPE, size)
+    assert planned.name == f"lp-shakespeare-{size}"
+    assert len(planned.cells) == len({cell.name for cell in planned.cells}) == runs
+    recipes = [cell.recipe for cell in planned.cells if isinstance(cell.recipe, LanguageRecipe)]
+    assert {recipe.model.heads for recipe in recipes} == {6}
+    assert len([recipe for recipe in recipes if recipe.model.qk_norm == "none"]) * 15 == runs
+    assert [cell.settings["fold"] for cell in planned.cells] == sorted(cell.settings["fold"] for cell in planned.cells)
+    layers = 2 if size == "smoke" else 6
+    assert {recipe.model.layers for recipe in recipes} == {layers}
+
+
+def test_the_paper_s_size_is_that_of_the_paper() -> None:
+    recipe = plan(RECIPE, "paper").cells[0].recipe
+    assert isinstance(recipe, LanguageRecipe)
+    assert (recipe.model.dim, recipe.model.context, recipe.model.dropout) == (384, 256, 0.2)
+    assert (recipe.training.batch, recipe.training.iterations) == (64, 5000)
+
+
+def test_lists_may_be_given_on_the_command_line(folder: Path) -> None:
+    planned = plan(folder / "tiny.yaml", None, ["p=[1, .inf]", "seed=[1,2,3]", "folds=null"])
+    assert [cell.name for cell in planned.cells] == [
+        f"{system}_seed-{seed}" for seed in (1, 2, 3) for system in ("p-1", "p-inf", "qk_norm-none")
+    ]
+
+
+def test_baselines_span_the_lists_that_are_not_of_the_model(folder: Path) -> None:
+    recipe = TINY.replace("{qk_norm: none}", "{qk_norm: none}, {optimizer: adam}")
+    (folder / "tiny.yaml").write_text(recipe)
+    planned = plan(folder / "tiny.yaml", None, ["optimizer=[adamw, muon]", "folds=null"])
+    assert [cell.name for cell in planned.cells] == [
+        *(f"p-{p}_optimizer-{optimizer}" for p in (2, 3) for optimizer in ("adamw", "muon")),
+        "qk_norm-none_optimizer-adamw",
+        "qk_norm-none_optimizer-muon",
+        "optimizer-adam",
+    ]
+
+
+@pytest.mark.parametrize(("name", "runs"), [("lp-heads", 48), ("learning-rates", 96)])
+def test_the_small_sizes_of_further_sweeps_have_heads_of_64(name: str, runs: int) -> None:
+    planned = plan(RECIPE.with_name(f"{name}.yaml"), "small")
+    recipes = [cell.recipe for cell in planned.cells if isinstance(cell.recipe, LanguageRecipe)]
+    assert len(recipes) == runs
+    assert {recipe.model.dim // recipe.model.heads for recipe in recipes} == {64}
+
+
+def test_p_2_can_start_as_sharp_as_p_4_does() -> None:
+    cells = {cell.name: cell.recipe for cell in plan(RECIPE.with_name("lp-heads.yaml"), "small").cells}
+    recipes = [cells[f"p-{p}_start-{start}_peak-0.001_fold-00"] for p, start in ((4, "same"), (2, "4"))]
+    same, sharp = (gpt_config(recipe.model, 65) for recipe in recipes if isinstance(recipe, LanguageRecipe))
+    assert same.scale_init == pytest.approx(henry_scale(128))
+    assert sharp.scale_init is not None
+    assert comparable_scale(4, 64, sharp.scale_init) == pytest.approx(same.scale_init)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("p=[]", "model.p is an empty list"),
+        ("p=[0.5, 2]", "model.p: Input should be greater than or equal to 1"),
+        ("p=[2, 2]", "would run twice"),
+        ("model.q=[1]", "there is no key model.q"),
+        ("heads=[2, 3]", "must divide"),
+        ("start=sharp", "model.start"),
+        ("start=0.5", "must be same, comparable or a p from 1 on"),
+        ("data.folds=1", "data.folds"),
+        ("iteratons=3", "there is no key iteratons"),
+    ],
+)
+def test_a_wrong_sweep_is_refused_before_any_run(folder: Path, change: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(folder / "tiny.yaml", None, [change])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("task: language", "task: translation", "there is no key data.file"),
+        ("baselines:", "baseline:", "there is no key baseline"),
+        ("[{qk_norm: none}]", "[{qk_nrm: none}]", "there is no key qk_nrm"),
+        ("[{qk_norm: none}]", "[none]", "a baseline is keys and values"),
+        ("name: tiny", "size: small", "has no size 'small'"),
+        ("name: tiny", "shows: losses", "shows"),
+    ],
+)
+def test_a_wrong_file_is_explained(folder: Path, old: str, new: str, message: str) -> None:
+    (folder / "tiny.yaml").write_text(TINY.replace(old, new))
+    with pytest.raises(InputError, match=message):
+        plan(folder / "tiny.yaml")

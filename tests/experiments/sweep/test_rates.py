@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from qknorm.experiments.sweep.about import About
+from qknorm.experiments.sweep.results import RunResult
+from qknorm.experiments.sweep.views import summarise
+from tests.experiments.sweep.outcomes import result
+
+LOGITS = {"none": 200.0, "rms": 20.0}
+
+
+def rate_sweep(lost: dict[str, dict[float, float]]) -> list[RunResult]:
+    """Two seeds of each norm at each rate; `lost` is how far its final loss is above 2."""
+    return [
+        replace(
+            result({"qk_norm": norm, "optimizer": "adamw", "peak": rate, "seed": seed}, [3.0, 2.0 + above]),
+            largest_logits=[LOGITS[norm], 1.0],
+        )
+        for norm, by_rate in lost.items()
+        for rate, above in by_rate.items()
+        for seed in (1, 2)
+    ]
+
+
+def test_the_learning_rate_s_page(tmp_path: Path) -> None:
+    runs = rate_sweep({"none": {0.001: 0.0, 0.01: 0.6}, "rms": {0.001: 0.1, 0.01: 0.0}})
+    answer = summarise(About(title="Rates", question="Which?", shows="rates"), runs, tmp_path)
+    losses, logits = answer.tables
+    assert losses.columns == ["", "0.001", "0.01", "best rate", "sensitivity"]
+    assert [(row[0], row[3], row[4]) for row in losses.rows] == [
+        ("no normalisation", "0.001", "0.3000 ± 0.0000"),
+        ("RMSNorm", "0.01", "0.0500 ± 0.0000"),
+    ]
+    assert [row[1].split()[0] for row in logits.rows] == ["200.0", "20.0"]
+    assert answer.sentences == [
+        "With optimizer adamw, the lowest final losses over the learning rate were: no normalisation 2.0000 at 0.001 "
+        "(mean of all rates 0.3000 higher); RMSNorm 2.0000 at 0.01 (mean of all rates 0.0500 higher)."
+    ]
+    page = (tmp_path / "summary.md").read_text()
+    assert page.startswith("# Rates\n\n**Question.** Which?\n\n**Result.** With optimizer adamw")
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
+        f"{name}.{kind}" for name in ("learning-rates", "logits") for kind in ("png", "svg", "pdf")
+    }

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from qknorm.errors import InputError
+from qknorm.experiments.sweep.grid import plan
+from qknorm.experiments.sweep.results import load_results
+from qknorm.experiments.sweep.scores import as_systems
+from qknorm.experiments.sweep.views import summarise
+from qknorm.metrics.table import METRICS
+from tests.caches import new_cache
+from tests.phrases import write_phrases
+from tests.sweeps import TRANSLATORS, run
+
+
+def test_a_sweep_over_translators(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(folder / "cache"))
+    write_phrases(folder, train=200, held_out=8)
+    (folder / "translators.yaml").write_text(TRANSLATORS)
+    planned = plan(folder / "translators.yaml")
+    assert [cell.name for cell in planned.cells] == [
+        "heads-1_seed-1",
+        "heads-2_seed-1",
+        "heads-1_seed-2",
+        "heads-2_seed-2",
+    ]
+    assert run(planned, folder / "out") == {}
+    results = load_results(folder / "out")
+    found = summarise(planned.about, results, folder / "out")
+    (table,) = found.tables
+    assert table.columns == ["", "test BLEU", "chrF", "best dev BLEU", "difference", "95 %", "p", "runs"]
+    assert [(row[0], row[4] != "", row[-1]) for row in table.rows] == [("heads 1", False, "2"), ("heads 2", True, "2")]
+    assert all(" ± " in row[1] for row in table.rows)
+    assert "heads 2" in found.sentences[0]
+    assert (folder / "out" / "summary.md").read_text().startswith("**Result.** heads 2")
+    both = [",".join(str(folder / "out" / f"heads-{heads}_seed-{seed}") for seed in (1, 2)) for heads in (1, 2)]
+    assert as_systems(str(folder / "out")) == [f"heads 1={both[0]}", f"heads 2={both[1]}"]
+    rows = list(csv.DictReader((folder / "out" / "results.csv").read_text().splitlines()))
+    assert list(rows[0]) == ["heads", "seed", *METRICS, "best_dev_bleu", "updates", "seconds", "status"]
+    assert [row["updates"] for row in rows] == ["4"] * 4
+    assert {float(row["bleu"]) for row in rows} == {result.measured["bleu"] for result in results}
+
+
+def test_language_models_are_not_compared_by_bleu(folder: Path) -> None:
+    planned = plan(folder / "tiny.yaml", None, ["p=2", "folds=null"])
+    run(planned, folder / "out")
+    with pytest.raises(InputError, match=r"holds language models.* summary.md"):
+        as_systems(str(folder / "out"))
+    assert as_systems("other") == ["other"]

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qknorm.errors import InputError
+from qknorm.experiments.sweep.grid import plan
+from qknorm.experiments.sweep.results import load_results, write_results
+from tests.sweeps import run
+
+
+def test_only_what_is_missing_is_computed(folder: Path) -> None:
+    planned = plan(folder / "tiny.yaml")
+    assert run(planned, folder / "out") == {}
+    assert {result.status for result in load_results(folder / "out")} == {"done"}
+    kept, lost = folder / "out" / "p-2_fold-00", folder / "out" / "p-3_fold-01"
+    before, result = (kept / "result.json").stat(), json.loads((lost / "result.json").read_text())
+    (lost / "result.json").unlink()
+    (lost / "recipe.yaml").unlink()
+    (lost / "metrics.jsonl").unlink()
+    assert {result.status for result in load_results(folder / "out")} == {"done", "missing"}
+    assert run(planned, folder / "out") == {}
+    assert (kept / "result.json").stat() == before
+    again = json.loads((lost / "result.json").read_text())
+    assert again["best_val_loss"] == result["best_val_loss"]
+    assert not list((folder / "out").glob("*/checkpoints"))
+
+
+def test_a_run_that_fails_does_not_stop_the_others(folder: Path) -> None:
+    failures = run(plan(folder / "tiny.yaml", None, ["peak=[0.001, 1.0e+38]", "p=2"]), folder / "out")
+    assert set(failures) == {f"{plain}peak-1e+38_fold-0{fold}" for plain in ("", "qk_norm-none_") for fold in (0, 1)}
+    assert "the loss is" in failures["peak-1e+38_fold-00"]
+    results = load_results(folder / "out", failures)
+    assert sorted(result.status for result in results) == ["done"] * 4 + ["failed"] * 4
+    write_results(results, {}, folder / "out")
+    lines = (folder / "out" / "results.csv").read_text().splitlines()
+    assert lines[0] == "p,start,fold,peak,qk_norm,best_val_loss,final_val_loss,best_step,seconds,status"
+    assert len(lines) == 9
+
+
+def test_another_recipe_does_not_mix_with_finished_runs(folder: Path) -> None:
+    run(plan(folder / "tiny.yaml", None, ["p=2"]), folder / "out")
+    with pytest.raises(InputError, match="was made by another recipe"):
+        run(plan(folder / "tiny.yaml", None, ["p=2", "iterations=5"]), folder / "out")

@@ -1,0 +1,118 @@
+"""Attention of transformers replaced by ours: the same numbers, for every family."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import qknorm
+from qknorm import hf
+from qknorm.attention.norms import LpKind
+from qknorm.hf.models import is_attention
+from qknorm.hf.weights import ours_from_theirs
+from tests.hf.tiny import some_tokens, tiny_model
+
+EXACT = sorted(family for family in hf.FAMILIES if not hf.FAMILIES[family].shared.get("obstacle"))
+CONVENTIONS = ("qwen3", "gemma3_text", "olmo2", "cohere", "stablelm", "persimmon", "llama4_text", "nanochat")
+
+pytestmark = pytest.mark.usefixtures("float64_norms")
+
+
+def logits(model: nn.Module, **inputs: Any) -> Tensor:
+    """Of text: Chameleon gives the tokens of images the smallest number there is."""
+    result: Tensor = model(**{"input_ids": some_tokens(), **inputs}).logits
+    return result.clamp_min(-1e6)
+
+
+def attention_of(model: Any) -> Any:
+    """Of the first layer."""
+    return next(module for module in model.modules() if is_attention(module))
+
+
+@pytest.mark.parametrize("family", EXACT)
+def test_our_attention_gives_the_same_logits(family: str) -> None:
+    model = tiny_model(family)
+    expected = logits(model)
+    assert hf.replace_attention(model) == 2
+    torch.testing.assert_close(logits(model), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["cohere", "glm4_moe", "llama4_text", "persimmon", "phi", "stablelm"])
+def test_a_norm_that_is_switched_off_is_not_there(family: str) -> None:
+    switch = hf.FAMILIES[family].switch
+    assert switch is not None
+    model = tiny_model(family, **{switch: False})
+    expected = logits(model)
+    hf.replace_attention(model)
+    assert all(layer.qk_norm.norm is None for layer in hf.attention_layers(model))  # type: ignore[union-attr]
+    torch.testing.assert_close(logits(model), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", CONVENTIONS)
+def test_gradients_are_the_same(family: str) -> None:
+    model = tiny_model(family)
+    logits(model).sin().sum().backward()
+    expected = {name: p.grad for name, p in model.named_parameters() if ".self_attn." not in name}
+    own = hf.spec_of(model.config)
+    state = {name: p.grad for name, p in attention_of(model).named_parameters()}
+    expected_inside = ours_from_theirs(state, _without_offset(own))
+    model = tiny_model(family)
+    hf.replace_attention(model)
+    logits(model).sin().sum().backward()
+    actual = {name: p.grad for name, p in model.named_parameters() if ".self_attn." not in name}
+    found_inside = {name: p.grad for name, p in attention_of(model).attention.named_parameters()}
+    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(found_inside, expected_inside, rtol=1e-8, atol=1e-9)
+
+
+def _without_offset(spec: hf.QKNormSpec) -> hf.QKNormSpec:
+    """1 + weight and weight have the same gradient."""
+    return dataclasses.replace(spec, offset=0.0)
+
+
+@pytest.mark.parametrize("family", CONVENTIONS)
+def test_padded_batches_are_the_same_at_real_tokens(family: str) -> None:
+    model = tiny_model(family, attn_temperature_tuning=False) if family == "llama4_text" else tiny_model(family)
+    mask = torch.ones_like(some_tokens())
+    mask[0, :3] = 0
+    expected = logits(model, attention_mask=mask)
+    hf.replace_attention(model)
+    actual = logits(model, attention_mask=mask)
+    torch.testing.assert_close(actual[mask.bool()], expected[mask.bool()], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static", None])
+@pytest.mark.parametrize("family", CONVENTIONS)
+def test_generated_text_is_the_same_with_every_cache(family: str, cache: str | None) -> None:
+    model = tiny_model(family)
+    options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "disable_compile": True}
+    options |= {"cache_implementation": cache} if cache else {"use_cache": False}
+    prompt = some_tokens(length=5)
+    expected = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
+    hf.replace_attention(model)
+    actual = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
+    assert actual.tolist() == expected.tolist()
+
+
+def test_what_transformers_lacks_can_be_trained_in_its_models() -> None:
+    model = tiny_model("llama")
+    hf.replace_attention(model, LpKind(p=3.0))
+    logits(model).sum().backward()
+    for layer in hf.attention_layers(model):
+        assert isinstance(layer.q_norm, qknorm.LpNorm)
+        assert layer.q_norm.p == 3
+        assert layer.q_norm.scale is not None
+        assert layer.q_norm.scale.grad is not None
+
+
+def test_what_cannot_be_exact_is_a_sentence() -> None:
+    with pytest.raises(NotImplementedError, match="GPT2Attention cannot become a QKNormAttention"):
+        hf.replace_attention(tiny_model("gpt2"))
+    with pytest.raises(ValueError, match="a Linear has no attention modules to exchange"):
+        hf.replace_attention(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="a Linear has no config of its own"):
+        hf.from_hf(nn.Linear(2, 2))

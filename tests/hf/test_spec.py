@@ -1,0 +1,94 @@
+"""The table of conventions agrees with what transformers does."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from qknorm import QKNormAttention, hf
+from tests.hf.test_models import EXACT, attention_of
+from tests.hf.tiny import some_tokens, tiny_config, tiny_model, transformers
+
+NORMALIZED = [family for family in EXACT if hf.FAMILIES[family].shared.get("norm")]
+
+
+@pytest.mark.usefixtures("float64_norms")
+@pytest.mark.parametrize("family", NORMALIZED)
+def test_g_starts_where_the_spec_says(family: str) -> None:
+    """A query and a key of the same direction have the logit g; here from their mean lengths."""
+    seen: list[float] = []
+
+    def look(_: Any, query: Tensor, key: Tensor, value: Tensor, *__: Any, scaling: float, **___: Any) -> Any:
+        lengths = [side.detach().square().sum(-1).mean().sqrt() for side in (query, key)]
+        seen.append(float(lengths[0] * lengths[1] * scaling))
+        return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2), None
+
+    transformers.AttentionInterface.register("look", look)
+    model = tiny_model(family, moved_norms=False)
+    model.set_attn_implementation("look")
+    model(some_tokens())
+    g = hf.spec_of(model.config).starting_scale()
+    assert seen[0] == pytest.approx(g, rel=1e-3)  # eps makes it a little smaller
+
+
+@pytest.mark.parametrize("family", NORMALIZED)
+def test_the_modules_have_these_names_and_weights(family: str) -> None:
+    model = tiny_model(family)
+    spec, attention = hf.spec_of(model.config), attention_of(model)
+    query, key = getattr(attention, spec.q_norm), getattr(attention, spec.k_norm)
+    for norm, heads in ((query, 4), (key, spec.num_kv_heads)):
+        numbers = sum(weight.numel() for name, weight in norm.named_parameters() if "bias" not in name)
+        shared = heads if spec.over == "all heads" or spec.weights == "head and dim" else 1
+        assert numbers == (0 if spec.weights == "none" else shared * spec.head_dim)
+        assert any("bias" in name for name, _ in norm.named_parameters()) == spec.bias
+
+
+def test_llama_has_no_norm() -> None:
+    spec = hf.spec_of(tiny_config("llama"))
+    assert spec.norm is None
+    assert spec.layers == ()
+    assert spec.starting_scale() is None
+
+
+def test_llama_4_normalises_where_it_rotates() -> None:
+    spec = hf.spec_of(tiny_config("llama4_text"))
+    assert spec.layers == spec.rotary_layers == (0,)
+    assert spec.at(0).norm == "rms"
+    assert spec.at(1).norm is None
+    assert spec.at(1).rotary is None
+
+
+def test_gemma_adds_one_to_its_weights() -> None:
+    spec = hf.spec_of(tiny_config("gemma3_text"))
+    assert spec.offset == 1
+    assert spec.softmax_scale == pytest.approx(20**-0.5)
+
+
+def test_swin_starts_at_ten() -> None:
+    config = transformers.Swinv2Config(embed_dim=8, depths=[1], num_heads=[2])
+    model = transformers.Swinv2Model(config)
+    (start,) = {
+        round(float(p.detach().exp().mean()), 4) for name, p in model.named_parameters() if "logit_scale" in name
+    }
+    assert hf.spec_of(config).starting_scale() == pytest.approx(start)
+
+
+def test_the_text_of_a_model_of_images_is_meant() -> None:
+    assert hf.spec_of(transformers.Gemma3Config()).family == "gemma3_text"
+
+
+def test_an_unknown_family_is_a_sentence() -> None:
+    with pytest.raises(ValueError, match="how 'bert' normalises queries and keys is not known"):
+        hf.spec_of(SimpleNamespace(model_type="bert"))
+
+
+def test_a_spec_is_a_kind_of_norm() -> None:
+    spec = hf.spec_of(tiny_config("olmo2"))
+    layer = QKNormAttention(32, 4, num_kv_heads=2, head_dim=8, qk_norm=spec)
+    assert layer(torch.randn(2, 5, 32), is_causal=True).shape == (2, 5, 32)
+    with pytest.raises(ValueError, match="this olmo2 has 4 heads of 8 dimensions, not 2 of 16"):
+        QKNormAttention(32, 2, qk_norm=spec)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from qknorm.errors import InputError
+from qknorm.evaluation.scores import scores
+from qknorm.metrics.table import DEV_METRICS, METRICS
+from qknorm.runs.recipe import make_recipe
+
+REFERENCES = ["The red house is very big .", "I am here now , my friend .", "It is late , and the shop is closed ."]
+GARBLED = ["The red house is very xx .", "I am xx now , my friend .", "It is late , and the xx is closed ."]
+UNLIKE = ["xx yy", "zz", "yy xx zz"]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_better_translation_scores_better(name: str) -> None:
+    metric = METRICS[name]
+    best, good, bad = (metric.score(lines, REFERENCES, True) for lines in (REFERENCES, GARBLED, UNLIKE))
+    assert best == pytest.approx(100 if metric.more_is_better else 0)
+    assert (best > good > bad) if metric.more_is_better else (best < good < bad)
+
+
+def test_a_test_set_is_scored_by_every_metric() -> None:
+    assert list(scores(GARBLED, REFERENCES, tokenized=True)) == [*METRICS, "lines", "signature"]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_checkpoint_can_be_chosen_by_whatever_needs_no_other_text(name: str) -> None:
+    content = {"data": {"corpus": "phrasebook-en-gl"}, "training": {"metric": name}}
+    if name in DEV_METRICS:
+        assert make_recipe(content, [], "mine.yaml").training.metric == name
+    else:
+        with pytest.raises(InputError, match=r"training\.metric: Input should be 'bleu', 'chrf'"):
+            make_recipe(content, [], "mine.yaml")

@@ -1,0 +1,227 @@
+"""The kernels of decoding and their twins in torch's operations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from qknorm.attention.module import KeyValueCache, KeyValues, QKNorm, QKNormAttention
+from qknorm.ops import shared_attention
+from tests.ops.kernels import needs_kernel, use_twins
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("key_heads", "row"), [(1, 16), (2, 32), (4, 64), (4, 7)])
+def test_a_cache_with_a_history_attends_as_one_that_is_moved(
+    key_heads: int, row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty steps, in which beams change places and later half of them leave."""
+
+    def outputs() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        cache, batch, result = KeyValueCache(), 6, []
+        for step in range(40):
+            query = torch.randn(batch, 4, 1, row)
+            new = KeyValues(*torch.randn(2, batch, key_heads, 1, row).unbind(0))
+            result.append(cache.attend(query, new, 0.5))
+            if step == 25:
+                batch = 3
+            cache.reorder(torch.randint(len(query), (batch,)))
+        return result
+
+    ours = outputs()
+    use_twins(monkeypatch, shared_attention)
+    for fast, plain in zip(ours, outputs(), strict=True):
+        assert torch.allclose(fast, plain, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_a_history_may_be_followed_by_several_positions_at_once() -> None:
+    torch.manual_seed(0)
+    cache = KeyValueCache()
+    first, second = (KeyValues(*torch.randn(2, 4, 2, length, 8).unbind(0)) for length in (3, 5))
+    rows = torch.tensor([2, 2, 0, 1])
+    cache.append(first)
+    cache.reorder(rows)
+    filled = cache.append(second)
+    for side in range(2):
+        assert torch.equal(filled[side], torch.cat([first[side][rows], second[side]], 2))
+
+
+@needs_kernel
+@torch.inference_mode()
+@pytest.mark.parametrize("qk_norm", ["lp", "rms", None])
+def test_a_shared_memory_is_the_memory_repeated_and_masked(qk_norm: QKNorm | None) -> None:
+    torch.manual_seed(0)
+    attention = QKNormAttention(32, 4, num_kv_heads=2, qk_norm=qk_norm)
+    query, memory = torch.randn(7, 1, 32), torch.randn(3, 9, 32)
+    entries, lengths = torch.tensor([0, 2, 2, 1, 0, 1, 1]), torch.tensor([9, 4, 1])
+    mask = (torch.arange(9) < lengths[entries][:, None])[:, None, None, :]
+    expected = attention(query, memory[entries], attn_mask=mask)
+    shared = attention.attend_shared(query, attention.key_values(memory), entries, lengths)
+    assert torch.allclose(shared, expected, atol=1e-5)
+
+
+@pytest.mark.usefixtures("_route")
+class TestSharedMemory:
+    ENTRIES, LENGTHS = torch.tensor([0, 2, 2, 1]), torch.tensor([9, 4, 1])
+
+    @staticmethod
+    def attend(
+        entries: torch.Tensor = ENTRIES, lengths: torch.Tensor = LENGTHS, dtype: torch.dtype = torch.float32
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What it gives, and what the memory repeated and masked gives, in float64."""
+        torch.manual_seed(0)
+        attention = QKNormAttention(32, 4, num_kv_heads=2, p=3.0, per_head_scale=True).to(dtype)
+        query, memory = torch.randn(4, 1, 32, dtype=dtype), torch.randn(3, 9, 32, dtype=dtype)
+        result = attention.attend_shared(query, attention.key_values(memory), entries, lengths)
+        own = TestSharedMemory.ENTRIES
+        mask = (torch.arange(9) < TestSharedMemory.LENGTHS[own][:, None])[:, None, None, :]
+        return result, attention.double()(query.double(), memory.double()[own], attn_mask=mask)
+
+    @torch.inference_mode()
+    @pytest.mark.parametrize(
+        ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 5e-2), (torch.float64, 1e-10)]
+    )
+    def test_any_type_of_number_will_do(self, dtype: torch.dtype, tolerance: float) -> None:
+        actual, expected = self.attend(dtype=dtype)
+        assert actual.dtype == dtype
+        assert torch.allclose(actual.double(), expected, atol=tolerance)
+
+    @torch.inference_mode()
+    def test_half_precision_may_come_late(self) -> None:
+        attention = QKNormAttention(32, 4)
+        memory = attention.key_values(torch.randn(3, 9, 32))
+        query = torch.randn(4, 1, 32)
+        wide = attention.attend_shared(query, memory, self.ENTRIES, self.LENGTHS)
+        with torch.autocast("cpu", torch.bfloat16):
+            result = attention.attend_shared(query, memory, self.ENTRIES, self.LENGTHS)
+        assert torch.allclose(result.float(), wide, atol=5e-2)
+
+    @torch.inference_mode()
+    def test_indices_may_lie_apart_in_memory(self) -> None:
+        actual, expected = self.attend(
+            self.ENTRIES[:, None].expand(-1, 2).contiguous()[:, 0], self.LENGTHS[:, None].repeat(1, 3)[:, 0]
+        )
+        assert torch.allclose(actual.double(), expected, atol=1e-5)
+
+    def test_gradients_flow(self) -> None:
+        attention = QKNormAttention(32, 4)
+        query, memory = torch.randn(4, 1, 32), torch.randn(3, 9, 32, requires_grad=True)
+        out = attention.attend_shared(query, attention.key_values(memory), self.ENTRIES, self.LENGTHS)
+        mask = (torch.arange(9) < self.LENGTHS[self.ENTRIES][:, None])[:, None, None, :]
+        expected = attention(query, memory[self.ENTRIES], attn_mask=mask)
+        inputs = (memory, attention.q_proj.weight)
+        for ours, theirs in zip(*(torch.autograd.grad(x.sum(), inputs) for x in (out, expected)), strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-5)
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("name", ["entries", "lengths"])
+    def test_other_whole_numbers_are_refused(self, name: str) -> None:
+        numbers = {"entries": self.ENTRIES, "lengths": self.LENGTHS}
+        numbers[name] = numbers[name].int()
+        with pytest.raises(TypeError, match=f"{name} must hold whole numbers of type torch.int64, not torch.int32"):
+            self.attend(numbers["entries"], numbers["lengths"])
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("entry", [-1, 3, 10**9])
+    def test_an_entry_that_does_not_exist_is_refused(self, entry: int) -> None:
+        with pytest.raises(ValueError, match=f"entries holds {entry}, but the memory has the entries 0 to 2"):
+            self.attend(entries=torch.tensor([0, 2, entry, 1]))
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("length", [-1, 10])
+    def test_a_length_beyond_the_memory_is_refused(self, length: int) -> None:
+        with pytest.raises(ValueError, match=f"lengths holds {length}, but a memory here has 0 to 9 positions"):
+            self.attend(lengths=torch.tensor([9, length, 1]))
+
+    @torch.no_grad()
+    def test_indices_of_another_shape_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"entries must have shape \(4,\), not \(3,\)"):
+            self.attend(entries=torch.tensor([0, 1, 2]))
+
+    @torch.no_grad()
+    def test_nan_in_a_query_stays_visible(self) -> None:
+        attention = QKNormAttention(32, 4)
+        query = torch.randn(4, 1, 32)
+        query[2] = torch.nan
+        memory = attention.key_values(torch.randn(3, 9, 32))
+        result = attention.attend_shared(query, memory, self.ENTRIES, self.LENGTHS)
+        assert result[2].isnan().all()
+        assert result[[0, 1, 3]].isfinite().all()
+
+
+@pytest.mark.usefixtures("_route")
+class TestReorderedCache:
+    """A cache in float32 whose entries have changed places."""
+
+    ROWS = torch.tensor([1, 0, 3, 3])
+
+    @staticmethod
+    def new(length: int, dtype: torch.dtype = torch.float32) -> KeyValues:
+        return KeyValues(*torch.randn(2, 4, 2, length, 16).to(dtype).unbind(0))
+
+    def cache_and_held(self) -> tuple[KeyValueCache, KeyValues]:
+        cache, first = KeyValueCache(), self.new(3)
+        cache.append(first)
+        cache.reorder(self.ROWS)
+        return cache, KeyValues(*(side[self.ROWS] for side in first))
+
+    @torch.no_grad()
+    @pytest.mark.parametrize(
+        ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-5), (torch.bfloat16, 5e-2)]
+    )
+    def test_a_step_may_be_of_another_type(self, dtype: torch.dtype, tolerance: float) -> None:
+        cache, held = self.cache_and_held()
+        query, new = torch.randn(4, 2, 1, 16).to(dtype), self.new(1, dtype)
+        keys, values = (torch.cat([old, added.float()], 2) for old, added in zip(held, new, strict=True))
+        actual = cache.attend(query, new, 1.0)
+        assert actual.dtype == dtype
+        expected = torch.softmax(query.float() @ keys.transpose(-1, -2), -1) @ values
+        assert torch.allclose(actual.float(), expected, atol=tolerance)
+
+    @torch.no_grad()
+    def test_a_module_may_take_a_step_in_half_precision(self) -> None:
+        attention, x = QKNormAttention(32, 4), torch.randn(3, 4, 32)
+        caches = KeyValueCache(), KeyValueCache()
+        for cache in caches:
+            attention(x, cache=cache)
+            cache.reorder(torch.tensor([2, 0, 1]))
+        query = torch.randn(3, 1, 32)
+        wide = attention(query, cache=caches[0])
+        with torch.autocast("cpu", torch.bfloat16):
+            result = attention(query, cache=caches[1])
+        assert torch.allclose(result.float(), wide, atol=5e-2)
+
+    def test_a_query_gets_its_gradient(self) -> None:
+        cache, held = self.cache_and_held()
+        query, new = torch.randn(4, 2, 1, 16, requires_grad=True), self.new(1)
+        keys, values = (torch.cat(both, 2) for both in zip(held, new, strict=True))
+        expected = torch.softmax(query @ keys.transpose(-1, -2), -1) @ values
+        actual = cache.attend(query, new, 1.0)
+        for ours, theirs in zip(*(torch.autograd.grad(x.sum(), query) for x in (actual, expected)), strict=True):
+            assert torch.allclose(ours, theirs, atol=1e-5)
+
+    @torch.no_grad()
+    def test_a_query_may_lie_in_any_order(self) -> None:
+        torch.manual_seed(1)
+        (cache, _), query, new = self.cache_and_held(), torch.randn(4, 2, 1, 16), self.new(1)
+        torch.manual_seed(1)
+        (twin, _), _, _ = self.cache_and_held(), torch.randn(4, 2, 1, 16), self.new(1)
+        turned = query.transpose(1, 3).contiguous().transpose(1, 3)
+        assert torch.allclose(cache.attend(turned, new, 1.0), twin.attend(query, new, 1.0), atol=1e-6)
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("shape", [(3, 2, 1, 16), (4, 2, 2, 16), (4, 2, 1, 8), (4, 3, 1, 16), (4, 2, 16)])
+    def test_a_query_of_another_shape_is_refused(self, shape: tuple[int, ...]) -> None:
+        cache, _ = self.cache_and_held()
+        with pytest.raises(ValueError, match=r"query must be|one position of each|query has 3 heads"):
+            cache.attend(torch.randn(shape), self.new(1), 1.0)
+        assert cache.length == 3
+
+    @torch.no_grad()
+    def test_values_of_other_positions_are_refused(self) -> None:
+        cache, _ = self.cache_and_held()
+        keys, values = self.new(1)
+        with pytest.raises(ValueError, match="of the same positions"):
+            cache.attend(torch.randn(4, 2, 1, 16), KeyValues(keys, values[:, :1]), 1.0)

@@ -1,0 +1,36 @@
+"""What is installed: a wheel has every file that the code reads, and an index page shows a README that works there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def distribution(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The project as setuptools sees it."""
+    pytest.importorskip("setuptools", reason="setuptools says what a wheel holds")
+    from distutils.core import run_setup
+
+    monkeypatch.chdir(ROOT)
+    return run_setup("setup.py", stop_after="config")
+
+
+def test_a_wheel_has_every_file(distribution: Any) -> None:
+    build = distribution.get_command_obj("build_py")
+    build.ensure_finalized()
+    packed = {Path(folder, name) for _, folder, _, names in build.data_files for name in names}
+    packed |= {Path(file) for _, _, file in build.find_all_modules()}
+    files = {path for path in Path("qknorm").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert packed == files
+
+
+def test_an_index_page_has_no_link_into_the_repository(distribution: Any) -> None:
+    page = distribution.metadata.long_description
+    assert page.startswith("# qknorm\n")
+    assert not re.findall(r"\]\((?!https?://)|!\[", page)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qknorm.data.textfiles import read_lines
+from qknorm.errors import InputError
+from qknorm.runs.recipe import DataRecipe
+from qknorm.training.sets import read_sets
+from tests.phrases import write_phrases
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    write_phrases(tmp_path, train=300, held_out=8)
+    return tmp_path
+
+
+def recipe(text: Path, **others: tuple[str, str]) -> DataRecipe:
+    return DataRecipe(source=str(text / "train.en"), target=str(text / "train.gl"), languages=("en", "gl"), **others)
+
+
+def test_only_what_is_missing_is_split_off(text: Path) -> None:
+    dev = (str(text / "dev.en"), str(text / "dev.gl"))
+    (sets,) = read_sets(recipe(text, dev=dev), text / "data")
+    assert sorted(path.name for path in (text / "data").iterdir()) == [
+        "test.source", "test.target", "train.source", "train.target",
+    ]  # fmt: skip
+    assert (len(sets.dev), len(sets.test)) == (8, 30)
+    assert sum(1 for _ in read_lines(sets.train.source)) == 270
+
+
+def test_the_same_is_split_off_again(text: Path) -> None:
+    first, second = (read_sets(recipe(text), text / name)[0] for name in ("first", "second"))
+    assert (first.dev, first.test) == (second.dev, second.test)
+    assert not set(first.dev) & set(first.test)
+
+
+def test_a_text_that_is_too_short_to_be_split_is_named(text: Path) -> None:
+    for language in ("en", "gl"):
+        (text / f"train.{language}").write_text("x\n" * 29)
+    with pytest.raises(InputError, match="has 29 lines; at least 30 are needed"):
+        read_sets(recipe(text), text / "data")
