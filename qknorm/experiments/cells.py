@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from filelock import FileLock
 
 from qknorm.errors import InputError
@@ -28,6 +27,7 @@ from qknorm.runs.run import Run
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS, train
 from qknorm.training.progress import forget_status
+from qknorm.training.speed import using_threads
 
 REPEATS = ("seed", "fold")
 """What distinguishes runs of the same settings."""
@@ -46,6 +46,10 @@ class Cell:
 
 class Runner(Protocol):
     """Whoever runs cells: this machine, a cluster, or a queue."""
+
+    def threads(self, runs: int) -> int:
+        """How many threads each of this many runs has."""
+        ...
 
     def run_missing(self, title: str, cells: Sequence[Cell], folder: Path, console: Screen) -> dict[str, str]:
         """Run what is not done yet; returns why runs failed, by their names."""
@@ -71,13 +75,13 @@ def run_cell(
 
     gpus: those of this machine that it may take one of; None for all of them.
     """
-    torch.set_num_threads(threads)
     _die_with(parent)
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
     # Whoever was orphaned by a killed sweep may still be at it, for a second or on another machine.
     with (
         FileLock(folder / ".lock"),
+        using_threads(threads),
         gpu_of_its_own(gpus),
         run.log_file.open("a", encoding="utf-8") as log,
         warnings.catch_warnings(),

@@ -35,16 +35,18 @@ class Machines:
     gpus: Sequence[int] | None = None
     """Those of this machine that may be used; all without it."""
 
+    def threads(self, runs: int) -> int:
+        """How many threads each of this many runs has: all cores are shared evenly among those under way."""
+        return max(1, min(cores() // self._at_a_time(runs), torch.get_num_threads()))
+
     def run_missing(self, title: str, cells: Sequence[Cell], folder: Path, console: Screen) -> dict[str, str]:
         """Run what is not done yet; returns why runs failed, by their names."""
         missing = begin_missing(cells, folder)
-        gpus = range(torch.cuda.device_count()) if self.gpus is None else self.gpus
         if not missing:
             return {}
-        jobs = min(self.jobs or len(gpus) or cores(), len(missing), len(gpus) or len(missing))
-        threads = max(1, min(cores() // jobs, torch.get_num_threads()))
+        jobs, threads = self._at_a_time(len(missing)), self.threads(len(missing))
         # A worker on another machine has other GPUs, of which it takes any.
-        gpus_of_worker = None if self.address or self.backend == "ray" else gpus
+        gpus_of_worker = None if self.address or self.backend == "ray" else self._gpus
         work = [(cell, folder / cell.name, threads, os.getpid(), gpus_of_worker) for cell in missing]
         failures, tasks = {}, {cell.name: TASKS[cell.recipe.task] for cell in missing}
         with (
@@ -57,6 +59,13 @@ class Machines:
                     failures[name] = outcome
                 display.finished(name, outcome if isinstance(outcome, str) else tasks[name].told(outcome))
         return failures
+
+    @property
+    def _gpus(self) -> Sequence[int]:
+        return range(torch.cuda.device_count()) if self.gpus is None else self.gpus
+
+    def _at_a_time(self, runs: int) -> int:
+        return min(self.jobs or len(self._gpus) or cores(), runs, len(self._gpus) or runs)
 
     @contextlib.contextmanager
     def _outcomes(self, work: Sequence[tuple[Any, ...]], jobs: int, threads: int) -> Iterator[Iterable[Outcome]]:

@@ -29,6 +29,10 @@ class Slurm:
     cells: dict[str, Cell] = field(default_factory=dict)
     """By their names."""
 
+    def threads(self, _runs: int) -> int:
+        """As many as a task is given cores, of which a machine like this one is expected to have as many."""
+        return cores()
+
     def run_missing(self, _title: str, cells: Sequence[Cell], folder: Path, _console: Screen) -> dict[str, str]:
         """Leave to the script what is not done yet; nothing has failed so far."""
         self.cells |= {cell.name: cell for cell in begin_missing(cells, folder)}

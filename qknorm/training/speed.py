@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
@@ -16,11 +17,18 @@ _UPDATES_AT_LEAST = 3
 
 def operations_per_second(device: torch.device | None = None, threads: int | None = None) -> float:
     """Of a matrix product in float32; on a CPU with this many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    try:
+    with using_threads(threads or torch.get_num_threads()):
         a, b = torch.randn(1024, 512, device=device), torch.randn(512, 512, device=device)
         return 2 * 1024 * 512 * 512 / min(_timed(lambda: a @ b) for _ in range(30))
+
+
+@contextlib.contextmanager
+def using_threads(number: int) -> Iterator[None]:
+    """Compute with this many threads on a CPU, and with as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
     finally:
         torch.set_num_threads(before)
 

@@ -6,7 +6,7 @@ Runs belong to a corpus, not to a table: what one table has trained, another fin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,12 @@ from qknorm.experiments.cells import Cell, Runner, is_done, read_result
 from qknorm.experiments.papers.henry import FULL
 from qknorm.experiments.papers.sizes import STAND_IN, Size, settings
 from qknorm.experiments.papers.table import PAIRS, RowRecipe, TableRecipe
-from qknorm.runs.recipe import Part, Recipe, checked, merged
+from qknorm.runs.recipe import Part, Recipe, checked, load_recipe, merged, save_recipe, settled
 from qknorm.screen import Screen
+from qknorm.training.planned import planned_recipe
+from qknorm.training.speed import using_threads
+
+_PLAN = "plan.yaml"  # in the folder of a corpus
 
 
 class Candidate(Part):
@@ -104,6 +108,8 @@ class Plan:
     experiment: Experiment
     cells: Mapping[str, Cell]
     """By their names. One run may stand for several rows, where they come to the same."""
+    full: Mapping[str, Recipe]
+    """The recipe of the full model, by the name of the corpus."""
 
     @property
     def runs(self) -> list[Cell]:
@@ -112,6 +118,21 @@ class Plan:
 
     def run(self, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
         """Train what is missing: first every rate with its first seed, then all seeds of the best; what failed, why."""
+        return self._with_minutes_planned(folder, console, runner)._run(folder, console, runner)
+
+    def _with_minutes_planned(self, folder: Path, console: Screen, runner: Runner) -> Plan:
+        """The same with plain numbers for what minutes decide: one plan for all runs on a corpus, which is kept.
+
+        Each run by itself would plan as many updates as the machine has time for at that moment.
+        """
+        plans = {
+            corpus: _kept_plan(recipe, folder / corpus, console, runner.threads(len(self.runs)))
+            for corpus, recipe in self.full.items()
+            if recipe.minutes is not None
+        }
+        return replace(self, cells={name: _settled(cell, plans) for name, cell in self.cells.items()})
+
+    def _run(self, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
         failures = runner.run_missing(self.experiment.name, self._cells([], self._trials), folder, console)
         chosen = self._cells([entrant.chosen(folder).runs for entrant in self._entrants if entrant.is_settled(folder)])
         return failures | runner.run_missing(self.experiment.name, chosen, folder, console)
@@ -137,7 +158,22 @@ def plan(table: TableRecipe, origin: str, size: Size, corpus: str | None, seeds:
     planner = _Planner(table, origin, size, seeds)
     contests = tuple(planner.contest(chosen) for chosen in _corpora(table, origin, size, corpus))
     name = "+".join(Path(part).name.removesuffix(".yaml") for part in origin.split("+"))
-    return Plan(Experiment(name=name, size=size, table=table, contests=contests), planner.cells)
+    return Plan(Experiment(name=name, size=size, table=table, contests=contests), planner.cells, planner.full)
+
+
+def _kept_plan(recipe: Recipe, folder: Path, console: Screen, threads: int) -> Recipe:
+    """The plan for a corpus, made when its first run is."""
+    file = folder / _PLAN
+    if not file.exists():
+        with using_threads(threads):
+            save_recipe(planned_recipe(recipe, folder, console), file)
+    return load_recipe(file)
+
+
+def _settled(cell: Cell, plans: Mapping[str, Recipe]) -> Cell:
+    assert isinstance(cell.recipe, Recipe)
+    corpus, _, _ = cell.name.partition("/")
+    return replace(cell, recipe=settled(cell.recipe, plans[corpus])) if corpus in plans else cell
 
 
 class _Planner:
@@ -146,9 +182,11 @@ class _Planner:
     def __init__(self, table: TableRecipe, origin: str, size: Size, seeds: int) -> None:
         self._origin, self._table, self._size, self._seeds = origin, table, size, range(1, seeds + 1)
         self.cells: dict[str, Cell] = {}
+        self.full: dict[str, Recipe] = {}
 
     def contest(self, corpus: Corpus) -> Contest:
         names: dict[str, str] = {}  # of runs, by what they do
+        self.full[corpus.name] = self._recipe(FULL, corpus, self._seeds[0], None)
         self._entrant(FULL, corpus, names, dict[str, Cell]())
         entrants = tuple(self._entrant(row, corpus, names, self.cells) for row in self._table.rows_at(self._size))
         return Contest(corpus=corpus.name, pair=corpus.direction, entrants=entrants)

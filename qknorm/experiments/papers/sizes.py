@@ -15,9 +15,9 @@ SHRUNK = {
         "between systems may be compared with the paper's; the scores themselves are far lower."
     ),
     "medium": (
-        "MEDIUM SIZE: half an hour a run, planned for this machine (see each recipe.yaml), with nothing counted "
-        "beforehand and one way of training, Adam's, for all systems, where the paper has up to 6 + 6 layers, d = 512 "
-        "and many hours of a GPU."
+        "MEDIUM SIZE: half an hour a run of the full model, planned once for a corpus (its plan.yaml) and with as many "
+        "updates for all systems, nothing counted beforehand and one way of training, Adam's, where the paper has up "
+        "to 6 + 6 layers, d = 512 and many hours of a GPU."
     ),
     "paper": "PAPER SIZE: the published setting.",
 }

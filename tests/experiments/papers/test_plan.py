@@ -13,7 +13,10 @@ from qknorm.experiments.machines import Machines
 from qknorm.experiments.papers.plan import find_corpus
 from qknorm.experiments.papers.sizes import Size
 from qknorm.experiments.papers.table import names
+from qknorm.runs.recipe import Recipe
 from qknorm.screen import Screen
+from qknorm.training import planned as plans_by_time
+from qknorm.training import speed
 from tests.experiments.papers.plans import planned, run_of
 from tests.phrases import write_phrases
 
@@ -117,3 +120,42 @@ class TestLearningRates:
             "qknorm_rate-0.002_seed-1": 0.002, "qknorm_rate-0.004_seed-1": 0.004,
             "p3_rate-0.002_seed-1": 0.002, "p3_rate-0.004_seed-1": 0.004,
         }  # fmt: skip
+
+
+class TestMinutes:
+    """A size that is given in minutes has one plan for all runs on a corpus, whoever runs them and when."""
+
+    @pytest.fixture
+    def trained(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, Recipe]:
+        """Recipes as they would be trained, by the names of their runs."""
+        recipes: dict[str, Recipe] = {}
+
+        def run_missing(_: Machines, __: str, cells: Sequence[Cell], ___: Path, ____: Screen) -> dict[str, str]:
+            recipes.update({cell.name: cell.recipe for cell in cells if isinstance(cell.recipe, Recipe)})
+            return {}
+
+        monkeypatch.setattr(Machines, "run_missing", run_missing)
+        monkeypatch.setattr(speed, "_SECONDS_MEASURED", 0.05)
+        return recipes
+
+    def test_all_runs_have_the_same_plan_and_a_second_call_too(
+        self, own: str, talks: str, tmp_path: Path, trained: dict[str, Recipe], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        planned(own, "medium", talks).run(tmp_path / "out", Screen(quiet=True), Machines())
+        first = dict(trained)
+        assert set(first) == {f"talks/{row}_rate-{rate}_seed-1" for row in ("qknorm", "p3") for rate in (0.002, 0.004)}
+        assert {recipe.minutes for recipe in first.values()} == {None}
+        for name, recipe in first.items():
+            rate, p = (0.002 if "0.002" in name else 0.004), (3.0 if "p3" in name else 2.0)
+            assert (recipe.training.peak, recipe.model.p) == (rate, p)
+        alike = [
+            recipe.model_dump(exclude={"name": True, "training": {"peak"}, "model": {"p"}}) for recipe in first.values()
+        ]
+        assert all(recipe == alike[0] for recipe in alike)
+
+        def slower(*_: object) -> float:
+            return 100.0
+
+        monkeypatch.setattr(plans_by_time, "seconds_per_update", slower)
+        planned(own, "medium", talks).run(tmp_path / "out", Screen(quiet=True), Machines())
+        assert trained == first, "another day, a slower machine: the plan that was kept is taken"
