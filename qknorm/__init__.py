@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from qknorm.attention import testing
     from qknorm.attention.cache import KeyValueCache, KeyValues
     from qknorm.attention.functional import causal_mask, normalize_qk, qk_attention, qk_attention_weights
-    from qknorm.attention.graft import graft, strength_
+    from qknorm.attention.graft import fold_, graft, strength_
     from qknorm.attention.length import LogLength
     from qknorm.attention.lp import lp_normalize
     from qknorm.attention.module import QKNormAttention, parameter_groups
@@ -38,6 +38,7 @@ __all__ = [
     "__version__",
     "causal_mask",
     "comparable_scale",
+    "fold_",
     "graft",
     "henry_scale",
     "lp_normalize",
@@ -56,7 +57,7 @@ _HOMES = {
     **dict.fromkeys(
         ("causal_mask", "normalize_qk", "qk_attention", "qk_attention_weights"), "qknorm.attention.functional"
     ),
-    **dict.fromkeys(("graft", "strength_"), "qknorm.attention.graft"),
+    **dict.fromkeys(("fold_", "graft", "strength_"), "qknorm.attention.graft"),
     "LogLength": "qknorm.attention.length",
     "lp_normalize": "qknorm.attention.lp",
     **dict.fromkeys(("QKNormAttention", "parameter_groups"), "qknorm.attention.module"),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import qknorm
 from qknorm.attention.graft import GraftedNorm
+from qknorm.attention.rotary import Pairing
 from qknorm.data.batches import Batch
 from qknorm.models.gpt import GPT, GPTConfig
 from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
@@ -61,8 +62,10 @@ def test_strength_0_is_the_old_model_bit_for_bit(trained: GPT, model: GPT) -> No
     assert torch.equal(model.step(numbers, model.start()), trained.step(numbers, trained.start()))
 
 
-def test_strength_1_is_query_key_normalisation(model: GPT) -> None:
-    qknorm.graft(model, [windows()])
+@pytest.mark.parametrize("move", [0.0, 2.0])
+def test_strength_1_is_query_key_normalisation(model: GPT, move: float) -> None:
+    qknorm.graft(model, [windows()], move=move)
+    qknorm.fold_(model)
     qknorm.testing.assert_normalized(model, windows())
 
 
@@ -75,10 +78,108 @@ def test_less_is_not(model: GPT, strength: float) -> None:
 
 
 def test_a_grafted_model_is_one_of_the_usual_kind(model: GPT) -> None:
-    qknorm.graft(model, [windows()])
+    qknorm.graft(model, [windows()], move=0.0)
     usual = GPT(dataclasses.replace(CONFIG, qk_norm="lp", per_head_scale=True))
     usual.load_state_dict(model.state_dict())
     assert copying_loss(usual) == pytest.approx(copying_loss(model), rel=1e-5)
+
+
+class TestFolding:
+    """A graft becomes part of the projections."""
+
+    def test_nothing_changes_but_the_modules(self, model: GPT) -> None:
+        qknorm.graft(model, [windows()], p=3.0)
+        grafted = copying_loss(model)
+        qknorm.fold_(model)
+        assert copying_loss(model) == pytest.approx(grafted, abs=1e-5)
+        norms = [module for module in model.modules() if isinstance(module, qknorm.LpNorm)]
+        assert {type(norm) for norm in norms} == {qknorm.LpNorm}
+        assert [norm.p for norm in norms] == [3.0] * 4
+        with pytest.raises(ValueError, match="no grafted attention"):
+            qknorm.strength_(model, 0.0)
+
+    def test_it_is_that_of_strength_1_whatever_the_strength_was(self, model: GPT) -> None:
+        qknorm.graft(model, [windows()])
+        grafted = copying_loss(model)
+        qknorm.strength_(model, 0.3)
+        qknorm.fold_(model)
+        assert copying_loss(model) == pytest.approx(grafted, abs=1e-5)
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("bias", [False, True])
+    def test_a_llama_is_folded(self, bias: bool) -> None:
+        model, numbers = tiny("Llama", attention_bias=bias), torch.randint(31, (2, 9))
+        qknorm.graft(model, [numbers])
+        grafted = model(numbers).logits
+        qknorm.fold_(model)
+        assert torch.allclose(model(numbers).logits, grafted, atol=1e-5)
+        qknorm.testing.assert_normalized(model, numbers)
+
+    def test_a_model_without_a_graft_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="no grafted attention"):
+            qknorm.fold_(GPT(CONFIG))
+
+
+class TestMoves:
+    """Constant vectors, in directions that a head does not use, keep what lengths say."""
+
+    def test_the_longer_they_are_the_closer_is_the_old_model(self, trained: GPT) -> None:
+        losses = []
+        for move in (0.0, 1.0, 2.0, 4.0):
+            model = copy.deepcopy(trained)
+            qknorm.graft(model, [windows(64)], move=move)
+            losses.append(copying_loss(model))
+        old = copying_loss(trained)
+        assert losses == sorted(losses, reverse=True)
+        assert losses[2] - old < 0.2 * (losses[0] - old)
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("p", [1.5, 2.0, 4.0])
+    def test_long_ones_give_the_old_attention_where_two_directions_are_free(self, p: float) -> None:
+        attention = qknorm.QKNormAttention(32, 2, qk_norm=None).double()
+        turned = torch.linalg.qr(torch.randn(16, 16, dtype=torch.float64))[0]
+        turned[0] = turned[1] = 0  # heads of 16 with vectors in 14 dimensions, which no axis shows
+        for projection in (attention.q_proj, attention.k_proj):
+            heads = turned.T @ turned @ projection.weight.view(2, 16, 32)
+            projection.weight.copy_(heads.flatten(0, 1))
+            projection.bias.zero_()
+        x = torch.randn(2, 7, 32, dtype=torch.float64)
+        old = attention(x)
+        (g,) = qknorm.graft(attention, [x], p, move=1000.0).values()
+        assert torch.allclose(attention(x), old, atol=1e-4)
+        assert (g > 1000).all()
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("pairing", ["half", "interleaved"])
+    @pytest.mark.parametrize("rotary_dim", [16, 8])
+    def test_they_lie_in_planes_that_positions_rotate(self, pairing: Pairing, rotary_dim: int) -> None:
+        attention = qknorm.QKNormAttention(64, 4, num_kv_heads=2, qk_norm=None, bias=False).double()
+        free = [1, 2, 1 + rotary_dim // 2, 2 + rotary_dim // 2] if pairing == "half" else [2, 3, 6, 7]
+        for projection in (attention.q_proj, attention.k_proj):
+            projection.weight.view(-1, 16, 64)[:, free] = 0.0
+        angles = torch.arange(9.0, dtype=torch.float64)[:, None] / 10 ** torch.linspace(0, 2, rotary_dim // 2)
+        angles = angles.repeat(1, 2) if pairing == "half" else angles.repeat_interleave(2, 1)
+        rotary = qknorm.Rotary(angles.cos(), angles.sin(), pairing)
+        x = torch.randn(2, 9, 64, dtype=torch.float64)
+        old = attention(x, rotary=rotary)
+        qknorm.graft(attention, [{"query": x, "rotary": rotary}], move=1000.0)
+        assert torch.allclose(attention(x, rotary=rotary), old, atol=1e-4)
+
+    def test_they_learn(self, model: GPT) -> None:
+        qknorm.graft(model, [windows()])
+        model(*windows()).backward()
+        gradients = [parameter.grad for name, parameter in model.named_parameters() if name.endswith("norm.added")]
+        assert len(gradients) == 4
+        assert all(gradient is not None and gradient.abs().max() > 0 for gradient in gradients)
+
+    def test_a_head_that_has_none_to_spare_gets_none(self) -> None:
+        attention = qknorm.QKNormAttention(8, 2, qk_norm=None)
+        qknorm.graft(attention, [torch.randn(2, 5, 8)])
+        assert [name for name, _ in attention.named_parameters() if name.endswith("added")] == []
+
+    def test_they_are_not_negative(self, model: GPT) -> None:
+        with pytest.raises(ValueError, match="move must not be negative"):
+            qknorm.graft(model, [windows()], move=-1.0)
 
 
 def test_fitted_g_beats_the_usual_start(trained: GPT, model: GPT) -> None:
@@ -128,7 +229,7 @@ def test_vectors_of_equal_lengths_are_found_again() -> None:
         projection.weight.data = torch.block_diag(*(torch.linalg.qr(torch.randn(8, 8))[0] * 3 for _ in range(2)))
     x = qknorm.lp_normalize(torch.randn(2, 9, 2, 8)).flatten(2)
     old = attention(x)
-    (g,) = qknorm.graft(attention, [x]).values()
+    (g,) = qknorm.graft(attention, [x], move=0.0).values()
     assert g.tolist() == pytest.approx([9 / 8**0.5] * 2, rel=1e-4)
     for strength in (0.3, 1.0):
         qknorm.strength_(attention, strength)
@@ -139,7 +240,7 @@ def test_logits_in_between_are_geometric_means() -> None:
     attention = qknorm.QKNormAttention(16, 2, qk_norm=None)
     x = torch.randn(1, 5, 16)
     q, k = (projection(x).view(1, 5, 2, 8).transpose(1, 2) for projection in (attention.q_proj, attention.k_proj))
-    (g,) = qknorm.graft(attention, [x]).values()
+    (g,) = qknorm.graft(attention, [x], move=0.0).values()
     qknorm.strength_(attention, 0.25)
     plain, cosine = q @ k.mT / 8**0.5, qknorm.lp_normalize(q) @ qknorm.lp_normalize(k).mT
     logits = plain.abs() ** 0.75 * (g.view(-1, 1, 1) * cosine.abs()) ** 0.25 * plain.sign()
@@ -174,9 +275,10 @@ def test_a_translator_takes_a_graft() -> None:
     old = model(batch)
     result = qknorm.graft(model, [batch])
     assert list(result) == ["encoder.0.attention", "decoder.0.attention", "decoder.0.source_attention"]
-    qknorm.testing.assert_normalized(model, batch)
     qknorm.strength_(model, 0.0)
     assert torch.equal(model(batch), old)
+    qknorm.fold_(model)
+    qknorm.testing.assert_normalized(model, batch)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
@@ -187,9 +289,10 @@ def test_llama_takes_a_graft(implementation: str) -> None:
     old = model(numbers).logits
     names = [name for name, _ in model.named_parameters()]
     qknorm.graft(model, [{"input_ids": numbers}])
-    qknorm.testing.assert_normalized(model, numbers)
     assert {name for name, _ in model.named_parameters()} - set(names) == {
-        f"model.layers.{layer}.self_attn.q_proj.norm.log_scale" for layer in range(2)
+        f"model.layers.{layer}.self_attn.{new}"
+        for layer in range(2)
+        for new in ("q_proj.norm.log_scale", "q_proj.norm.added", "k_proj.norm.added")
     }
     qknorm.strength_(model, 0.0)
     assert torch.equal(model(numbers).logits, old)

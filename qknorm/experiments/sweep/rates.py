@@ -6,6 +6,7 @@ and its sensitivity, the mean over all rates of how far it is above that of the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -25,13 +26,15 @@ from qknorm.experiments.sweep.statistics import Estimate, estimate
 _RATE = "peak"
 _ByRate = dict[float, list[RunResult]]
 _Panel = dict[str, _ByRate]  # by the label of a normalisation
+_Place = tuple[str, str, float]  # in the tables: condition, label, rate
 
 
 def answer(results: Sequence[RunResult]) -> Answer:
     """For each optimiser the best rate of every norm, and how much is lost at others."""
     whole = Answer()
+    failed = Counter(_place(run) for run in results if run.status == "failed" and _RATE in run.settings)
     for condition, panel in _panels(results).items():
-        whole.tables.extend(_tables(condition, panel))
+        whole.tables.extend(_tables(condition, panel, failed))
         whole.verdict.append(_sentence(condition, panel))
         whole.numbers.setdefault("rates", []).append({"condition": condition, "systems": _numbers(panel)})
     whole.sentences.extend(whole.verdict)
@@ -60,13 +63,17 @@ def sensitivity(by_rate: Mapping[float, Sequence[RunResult]]) -> Estimate:
     return estimate([fmean(losses) - min(losses) for losses in by_block.values()])
 
 
+def _place(run: RunResult) -> _Place:
+    return run.condition(leave_out=_RATE), run.label, float(run.settings[_RATE])
+
+
 def _panels(results: Sequence[RunResult]) -> dict[str, _Panel]:
     """The finished runs by what varies beside the rate, such as the optimiser, then by norm and by rate."""
     panels: dict[str, _Panel] = {}
     for run in results:
         if run.status == "done" and _RATE in run.settings:
-            by_rate = panels.setdefault(run.condition(leave_out=_RATE), {}).setdefault(run.label, {})
-            by_rate.setdefault(float(run.settings[_RATE]), []).append(run)
+            condition, label, rate = _place(run)
+            panels.setdefault(condition, {}).setdefault(label, {}).setdefault(rate, []).append(run)
     return panels
 
 
@@ -82,18 +89,26 @@ def _best(by_rate: _ByRate) -> str:
     return f"{lowest:.4f} at {rate:g} (mean of all rates {lost:.4f} higher)"
 
 
-def _tables(condition: str, panel: _Panel) -> list[Table]:
-    rates = _rates(panel)
+def _tables(condition: str, panel: _Panel, failed: Mapping[_Place, int]) -> list[Table]:
+    rates = sorted({*_rates(panel), *(rate for own, _, rate in failed if own == condition)})
     heading = ["", *(f"{rate:g}" for rate in rates)]
+
+    def row(label: str, measure: Callable[[RunResult], float], digits: int) -> list[str]:
+        return [
+            _cell(panel[label].get(rate, []), measure, digits, failed.get((condition, label, rate), 0))
+            for rate in rates
+        ]
+
     losses = [
-        [label, *_row(by_rate, rates, final_loss, 4), f"{best_rate(by_rate):g}", _in_digits(sensitivity(by_rate), 4)]
+        [label, *row(label, final_loss, 4), f"{best_rate(by_rate):g}", _in_digits(sensitivity(by_rate), 4)]
         for label, by_rate in panel.items()
     ]
-    logits = [[label, *_row(by_rate, rates, largest_logit, 1)] for label, by_rate in panel.items()]
     note = (
         "Final loss by the highest learning rate, mean and 95 % interval over seeds; sensitivity is by how much the "
-        "mean over all rates is above the best."
+        "mean over all rates is above the best. Runs that failed, such as by a loss that is not finite, are in none "
+        "of these numbers."
     )
+    logits = [[label, *row(label, largest_logit, 1)] for label in panel]
     return [
         Table(condition, note, [*heading, "best rate", "sensitivity"], losses),
         Table("", "The largest logit of all heads during training, in absolute value.", heading, logits),
@@ -104,10 +119,9 @@ def _rates(panel: _Panel) -> list[float]:
     return sorted({rate for by_rate in panel.values() for rate in by_rate})
 
 
-def _row(by_rate: _ByRate, rates: Sequence[float], measure: Callable[[RunResult], float], digits: int) -> list[str]:
-    return [
-        _in_digits(estimate(list(map(measure, by_rate[rate]))), digits) if rate in by_rate else "" for rate in rates
-    ]
+def _cell(runs: Sequence[RunResult], measure: Callable[[RunResult], float], digits: int, failed: int) -> str:
+    parts = [_in_digits(estimate(list(map(measure, runs))), digits)] if runs else []
+    return ", ".join([*parts, f"{failed} failed"] if failed else parts)
 
 
 def _in_digits(value: Estimate, digits: int) -> str:

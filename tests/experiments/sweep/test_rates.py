@@ -43,3 +43,14 @@ def test_the_learning_rate_s_page(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
         f"{name}.{kind}" for name in ("learning-rates", "logits") for kind in ("png", "svg", "pdf")
     }
+
+
+def test_runs_that_failed_stand_where_their_loss_would(tmp_path: Path) -> None:
+    runs = rate_sweep({"none": {0.001: 0.0, 0.1: 0.0}, "rms": {0.001: 0.1}})
+    broken = [replace(run, status="failed") if run.settings["peak"] == 0.1 else run for run in runs]
+    losses, logits = summarise(About(title="Rates", question="Which?", shows="rates"), broken, tmp_path).tables
+    assert losses.columns[1:3] == ["0.001", "0.1"]
+    assert [row[2] for row in losses.rows] == [row[2] for row in logits.rows] == ["2 failed", ""]
+    one_left = [*broken[:2], replace(broken[2], status="done"), *broken[3:]]
+    losses, _ = summarise(About(title="Rates", question="Which?", shows="rates"), one_left, tmp_path).tables
+    assert losses.rows[0][2] == "2.0000, 1 failed"
