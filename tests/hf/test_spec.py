@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,6 +67,12 @@ def test_gemma_adds_one_to_its_weights() -> None:
     spec = hf.spec_of(tiny_config("gemma3_text"))
     assert spec.offset == 1
     assert spec.softmax_scale == pytest.approx(20**-0.5)
+
+
+def test_an_offset_where_nothing_adds_it_is_a_sentence() -> None:
+    spec = dataclasses.replace(hf.spec_of(tiny_config("olmo2")), offset=1.0)
+    with pytest.raises(NotImplementedError, match="weights of olmo2 have an offset, which only RMSNorm of each head adds"):
+        QKNormAttention(32, 4, num_kv_heads=2, head_dim=8, qk_norm=spec)
 
 
 def test_swin_starts_at_ten() -> None:
