@@ -60,7 +60,8 @@ def to_hf(layer: QKNormAttention, module: nn.Module, config: Any = None) -> None
 def restore_hf(layer: QKNormAttention, module: nn.Module) -> None:
     """Do the same for a new module, which takes over dtypes, and what is frozen, from the layer."""
     spec, names = _common_spec(layer, module), module.state_dict().keys()
-    _fill(module, *(theirs_from_ours(each, spec, names) for each in (layer.state_dict(), _trained(layer))))
+    weights, trained = (theirs_from_ours(each, spec, names) for each in (layer.state_dict(), _trained(layer)))
+    _fill(module, weights, trained)
     module.train(layer.training)
 
 
