@@ -5,7 +5,7 @@ Keys are stored normalised, rotated and without g. So each key is prepared once,
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,16 +28,21 @@ class KeyValueCache:
     Its capacity doubles when it is full, so n steps copy O(n) entries. Reordering beams only changes a table of where
     each of their positions is stored.
     window: a position sees itself and the window − 1 before it; what no later one sees is dropped.
-    max_length: a fixed buffer of this many positions, so that one compiled step serves all of them.
+    max_length: a fixed buffer of this many positions, so that one compiled step serves all of them. A subclass that
+    takes one is a subclass of `FixedKeyValueCache`.
     """
 
-    def __new__(cls, max_length: int | None = None, window: int | None = None) -> KeyValueCache:  # noqa: ARG004
-        return object.__new__(cls if max_length is None else FixedKeyValueCache)
+    def __new__(cls, max_length: Any = None, *_: Any, **__: Any) -> KeyValueCache:
+        # A subclass has arguments of its own, and only an object of the class that was called is initialised.
+        return object.__new__(FixedKeyValueCache if cls is KeyValueCache and max_length is not None else cls)
 
     def __init__(self, max_length: int | None = None, window: int | None = None) -> None:
         for name, number in (("max_length", max_length), ("window", window)):
             if number is not None and number < 1:
                 raise ValueError(f"{name} of a KeyValueCache must be at least 1, not {number}")
+        if max_length is not None and not isinstance(self, FixedKeyValueCache):
+            name = type(self).__name__
+            raise TypeError(f"{name} has a max_length, so it must be a FixedKeyValueCache: derive it from that class")
         self.max_length, self.window = max_length, window
         self._room: KeyValues | None = None
         self.reset()
@@ -56,16 +61,20 @@ class KeyValueCache:
 
     @property
     def held(self) -> KeyValues:
-        """All that later positions may see; `append` adds it to another cache. An exported step returns it."""
+        """A copy of all that later positions may see, which `append` adds to another cache."""
         if self._room is None:
             raise ValueError("an empty KeyValueCache holds nothing")
         filled = self.length - self._forgotten
-        return KeyValues(*(side[:, :, :filled] for side in self._copied()))
+        return KeyValues(*(side[:, :, :filled].clone() for side in self._copied()))
 
     def append(self, new: KeyValues) -> KeyValues:
-        """Add the new positions and return all that any of them may see; `mask` says which sees which."""
+        """Add the new positions and return all that any of them may see; `mask` says which sees which.
+
+        The result has the dtypes of what is new. It may be a view, which later calls change: `held` is a copy.
+        """
         self._add(new)
-        return self._seen_by(new.keys.shape[2])
+        seen = self._seen_by(new.keys.shape[2])
+        return KeyValues(seen.keys.to(new.keys.dtype), seen.values.to(new.values.dtype))
 
     def mask(self, queries: int, is_causal: bool) -> tuple[Tensor | None, bool]:
         """Return attn_mask and is_causal for attention from the newest positions to what `append` returned."""
@@ -141,12 +150,12 @@ class KeyValueCache:
         if self._room is None:
             return
         entries = (self._room.keys if self._history is None else self._history).shape[0]
-        held = (entries, self._room.keys.shape[1], self._room.keys.shape[3])
-        given = (*new.keys.shape[:2], new.keys.shape[3])
-        if held != given or self._room.values.shape[3] != new.values.shape[3]:
+        held = (entries, self._room.keys.shape[1], self._room.keys.shape[3], self._room.values.shape[3])
+        given = (*new.keys.shape[:2], new.keys.shape[3], new.values.shape[3])
+        if held != given:
             raise ValueError(
-                f"the cache holds (batch, heads, head_dim) {held}, not {given}; each attention layer "
-                "needs a cache of its own, and reorder(rows) changes the batch"
+                f"the cache holds (batch, heads, head_dim of keys and values) {held}, not {given}; each attention "
+                "layer needs a cache of its own, and reorder(rows) changes the batch"
             )
 
     def _seen_by(self, queries: int) -> KeyValues:
@@ -164,9 +173,7 @@ class KeyValueCache:
         assert self._room is not None
         if self._history is not None:
             history, self._history = self._history, None
-            held = history.shape[1]
-            index = history[:, None, :, None].expand(-1, *self._room.keys.shape[1:2], -1, self._room.keys.shape[3])
-            self._room = KeyValues(*(tensor[:, :, :held].gather(0, index) for tensor in self._room))
+            self._room = KeyValues(*(_gathered(side, history) for side in self._room))
         return self._room
 
     def _make_room(self, new: KeyValues) -> None:
@@ -194,9 +201,14 @@ class FixedKeyValueCache(KeyValueCache):
     max_length: int
     _forgotten = 0
 
+    def __init__(self, max_length: int, window: int | None = None) -> None:
+        super().__init__(max_length, window)
+
     def reset(self) -> None:
-        """Start again in the same buffer."""
+        """Start again in the same buffer, or in a new one if that is locked."""
         self._history = None
+        if self._room is not None and _is_locked(self._room.keys):
+            self._room = None
         if self._room is None:
             self._position: Tensor | None = None
         elif self._position is not None:
@@ -229,7 +241,7 @@ class FixedKeyValueCache(KeyValueCache):
         """Remove all positions but the first `length`."""
         self._check_crop(length)
         if self._position is not None:
-            self._position.fill_(length)
+            self._position = torch.full_like(self._position, length)  # inference_mode may have made the old one
 
     def _add(self, new: KeyValues) -> None:
         self._check(new)
@@ -255,3 +267,16 @@ class FixedKeyValueCache(KeyValueCache):
         sides = (tensor.new_zeros(*tensor.shape[:2], self.max_length, tensor.shape[3]) for tensor in new)
         self._room = KeyValues(*sides)
         self._position = torch.zeros((), dtype=torch.int64, device=new.keys.device)
+
+
+def _gathered(side: Tensor, history: Tensor) -> Tensor:
+    """The positions of each entry, from where its history says that they lie."""
+    index = history[:, None, :, None].expand(-1, side.shape[1], -1, side.shape[3])
+    return side[:, :, : history.shape[1]].gather(0, index)
+
+
+def _is_locked(tensor: Tensor) -> bool:
+    """Whether a tensor was made in inference_mode and we are outside it, where it cannot be changed."""
+    if torch.compiler.is_compiling():  # `is_inference` cannot be compiled
+        return False
+    return tensor.is_inference() and not torch.is_inference_mode_enabled()

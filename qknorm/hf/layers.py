@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from qknorm.attention.length import LengthScaling
@@ -14,7 +15,7 @@ from qknorm.attention.module import QKNormAttention
 from qknorm.attention.norms import QKNorm
 from qknorm.hf.norms import Llama4Length
 from qknorm.hf.spec import QKNormSpec, spec_of
-from qknorm.hf.weights import ours_from_theirs, theirs_from_ours
+from qknorm.hf.weights import Weights, ours_from_theirs, theirs_from_ours
 
 
 def from_hf(module: nn.Module, config: Any = None, *, qk_norm: QKNorm | None = None) -> QKNormAttention:
@@ -43,24 +44,54 @@ def from_hf(module: nn.Module, config: Any = None, *, qk_norm: QKNorm | None = N
         if isinstance(projection, nn.Linear) and f"{name}.bias" not in ours:
             projection.register_parameter("bias", None)
     kept = ours if qk_norm is None else {name: tensor for name, tensor in ours.items() if "norm" not in name}
-    layer.load_state_dict(kept, strict=qk_norm is None)
+    _fill(layer, kept, ours_from_theirs(_trained(module), spec), strict=qk_norm is None)
     return layer.train(module.training)
 
 
 def to_hf(layer: QKNormAttention, module: nn.Module, config: Any = None) -> None:
-    """Write the numbers of a layer that `from_hf` made, perhaps trained since, into a module of the same family."""
-    spec = spec_at(module, config)
-    if layer.qk_norm != spec:
-        raise ValueError(
-            f"the numbers of a layer with qk_norm={layer.qk_norm!r} do not fit into a {type(module).__name__}"
-        )
+    """Write the numbers of a layer that `from_hf` made, perhaps trained since, into a module of the same family.
+
+    The module keeps its dtypes, and what is frozen in it.
+    """
+    spec = _common_spec(layer, module, config)
     module.load_state_dict(theirs_from_ours(layer.state_dict(), spec, module.state_dict()))
+
+
+def restore_hf(layer: QKNormAttention, module: nn.Module) -> None:
+    """Do the same for a new module, which takes over dtypes, and what is frozen, from the layer."""
+    spec, names = _common_spec(layer, module), module.state_dict().keys()
+    weights, trained = (theirs_from_ours(each, spec, names) for each in (layer.state_dict(), _trained(layer)))
+    _fill(module, weights, trained)
+    module.train(layer.training)
 
 
 def spec_at(module: nn.Module, config: Any = None) -> QKNormSpec:
     """The convention of one attention module."""
     layer: int | None = getattr(module, "layer_idx", None)
     return spec_of(_config_of(module, config)).at(layer)
+
+
+def _common_spec(layer: QKNormAttention, module: nn.Module, config: Any = None) -> QKNormSpec:
+    spec = spec_at(module, config)
+    if layer.qk_norm != spec:
+        raise ValueError(
+            f"the numbers of a layer with qk_norm={layer.qk_norm!r} do not fit into a {type(module).__name__}"
+        )
+    return spec
+
+
+def _trained(module: nn.Module) -> Weights:
+    """For each element of each parameter whether it is trained, so that it can go the way of the weights."""
+    parameters = module.named_parameters(remove_duplicate=False)
+    return {name: torch.tensor(each.requires_grad).expand(each.shape) for name, each in parameters}
+
+
+def _fill(module: nn.Module, weights: Weights, trained: Weights, strict: bool = True) -> None:
+    """Give a new module copies of weights in their own dtypes, and freeze those of which nothing is trained."""
+    copies = {name: tensor.clone() for name, tensor in weights.items()}
+    module.load_state_dict(copies, strict=strict, assign=True)
+    for name in weights:
+        module.get_parameter(name).requires_grad_(bool(trained[name].any()))
 
 
 def _config_of(module: nn.Module, config: Any) -> Any:

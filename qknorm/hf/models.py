@@ -13,7 +13,7 @@ from qknorm.attention.functional import attend
 from qknorm.attention.module import QKNormAttention
 from qknorm.attention.norms import QKNorm
 from qknorm.attention.rotary import Rotary
-from qknorm.hf.layers import from_hf, spec_at, to_hf
+from qknorm.hf.layers import from_hf, restore_hf, spec_at
 from qknorm.hf.spec import QKNormSpec
 
 
@@ -55,15 +55,12 @@ class TransformersAttention(nn.Module):
         """A module of transformers with the numbers of this one."""
         weight = self.attention.q_proj.weight
         original = self.original_class(self.config, self.layer_idx).to(weight.device, weight.dtype)
-        to_hf(self.attention, original)
-        return original.train(self.training)
+        restore_hf(self.attention, original)
+        return original
 
 
 class TransformersCache(KeyValueCache):
     """One layer of a cache of transformers, of any kind, as a `KeyValueCache`; masks come from transformers."""
-
-    def __new__(cls, past_key_values: Any, layer: int) -> TransformersCache:  # noqa: ARG004
-        return object.__new__(cls)
 
     def __init__(self, past_key_values: Any, layer: int) -> None:
         super().__init__()
@@ -93,8 +90,8 @@ def rotary_of(spec: QKNormSpec, position_embeddings: Any) -> Rotary | None:
 def replace_attention(model: nn.Module, qk_norm: QKNorm | None = None) -> int:
     """Put our attention in the place of every attention module of a decoder, and say how many there were.
 
-    Its numbers stay the same, unless `qk_norm` names another kind of norm to train with. Do it before an optimiser is
-    made: the parameters are new.
+    Its numbers stay the same, unless `qk_norm` names another kind of norm to train with. Frozen parameters stay
+    frozen, and a module that layers share stays one. Do it before an optimiser is made: the parameters are new.
     """
     return _exchange(model, _is_original, lambda original: TransformersAttention(original, qk_norm))
 
@@ -119,11 +116,12 @@ def _is_original(module: nn.Module) -> bool:
 
 
 def _exchange(model: nn.Module, is_old: Callable[[nn.Module], bool], new_of: Callable[[Any], nn.Module]) -> int:
-    layers = [
-        (parent, name, child) for parent in model.modules() for name, child in parent.named_children() if is_old(child)
-    ]
-    if not layers:
+    """Put a new module wherever an old one is; one that several layers share stays one."""
+    new = {old: new_of(old) for old in model.modules() if old is not model and is_old(old)}
+    if not new:
         raise ValueError(f"a {type(model).__name__} has no attention modules to exchange")
-    for parent, name, old in layers:
-        setattr(parent, name, new_of(old))
-    return len(layers)
+    places = [(path, old) for path, old in model.named_modules(remove_duplicate=False) if old in new]
+    for path, old in places:
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, new[old])
+    return len(new)

@@ -22,6 +22,37 @@ class RotaryFirstRMSNorm(HeadRMSNorm):
         return super().forward(x if rotary is None else rotate(x, *rotary))
 
 
+class OffsetRMSNorm(HeadRMSNorm):
+    """RMSNorm of each head with the factor offset + weight, as Gemma has it with an offset of 1.
+
+    The sum is made at every call and in float32 or wider: in bfloat16, 1 + weight keeps few digits of the weight.
+    """
+
+    weight: nn.Parameter
+
+    def __init__(
+        self,
+        head_dim: int,
+        eps: float,
+        offset: float,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self.offset = offset
+        super().__init__(head_dim, eps, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.weight, 1 - self.offset)
+
+    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+        wide = torch.promote_types(x.dtype, torch.float32)
+        normalized = F.rms_norm(x.to(wide), x.shape[-1:], self.weight.to(wide) + self.offset, self.eps).to(x.dtype)
+        return normalized if rotary is None else rotate(normalized, *rotary)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, offset={self.offset:g}"
+
+
 class AllHeadsRMSNorm(nn.RMSNorm):
     """RMSNorm over all heads of a position together, as OLMo 2 has it: one head may be longer than another."""
 

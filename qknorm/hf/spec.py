@@ -15,7 +15,7 @@ from torch import nn
 
 from qknorm.attention.norms import HeadIdentity, HeadLayerNorm, HeadRMSNorm, Heads, Norms
 from qknorm.attention.rotary import Pairing
-from qknorm.hf.norms import AllHeadsRMSNorm, PerHeadLayerNorm, RotaryFirstRMSNorm
+from qknorm.hf.norms import AllHeadsRMSNorm, OffsetRMSNorm, PerHeadLayerNorm, RotaryFirstRMSNorm
 
 _SWIN_START = 10.0  # of exp(logit_scale) in Swin v2
 
@@ -88,6 +88,8 @@ class QKNormSpec:
         where: dict[str, Any] = {"device": heads.device, "dtype": heads.dtype}
         if self.norm is None:
             return HeadIdentity()
+        if self.offset:
+            return self._offset_norm(heads, where)
         if self.over == "all heads":
             return AllHeadsRMSNorm(heads.number * heads.dim, self.eps, **where)
         if self.weights == "head and dim":
@@ -96,6 +98,11 @@ class QKNormSpec:
             return HeadLayerNorm(heads.dim, self.eps, **where)
         rms = RotaryFirstRMSNorm if self.rotary == "before" else HeadRMSNorm
         return rms(heads.dim, self.eps, elementwise_affine=self.weights == "dim", **where)
+
+    def _offset_norm(self, heads: Heads, where: dict[str, Any]) -> nn.Module:
+        if (self.norm, self.over, self.weights) != ("rms", "head", "dim") or self.rotary == "before":
+            raise NotImplementedError(f"weights of {self.family} have an offset, which only RMSNorm of each head adds")
+        return OffsetRMSNorm(heads.dim, self.eps, self.offset, **where)
 
 
 def spec_of(config: Any) -> QKNormSpec:

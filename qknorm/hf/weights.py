@@ -1,6 +1,7 @@
 """Weights of an attention module, from the conventions of transformers to those of `QKNormAttention` and back.
 
-Both are state dicts of one module. Each step of the way there has its reverse beside it.
+Both are state dicts of one module. Each step of the way there has its reverse beside it. All of them move numbers, and
+none changes one: the way back returns every digit in every dtype.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 def ours_from_theirs(theirs: Mapping[str, Tensor], spec: QKNormSpec) -> Weights:
     """The state dict of a `QKNormAttention` from that of a module of transformers."""
     names = {"o_proj": "out_proj", "dense": "out_proj", spec.q_norm: "q_norm", spec.k_norm: "k_norm"}
-    return _with_offset(_stacked(_renamed(_split(theirs, spec), names)), spec.offset)
+    return _stacked(_renamed(_split(theirs, spec), names))
 
 
 def theirs_from_ours(ours: Mapping[str, Tensor], spec: QKNormSpec, keys: Iterable[str]) -> Weights:
@@ -30,7 +31,7 @@ def theirs_from_ours(ours: Mapping[str, Tensor], spec: QKNormSpec, keys: Iterabl
     expected = set(keys)
     output = "o_proj" if "o_proj.weight" in expected else "dense"
     names = {"out_proj": output, "q_norm": spec.q_norm, "k_norm": spec.k_norm}
-    theirs = _renamed(_with_offset(ours, -spec.offset), names)
+    theirs = _renamed(ours, names)
     if f"{_FUSED}.weight" in expected:
         theirs = _fused(theirs, spec)
     return theirs if expected == theirs.keys() else _unstacked(theirs, expected)
@@ -40,11 +41,6 @@ def _renamed(weights: Mapping[str, Tensor], names: Mapping[str, str]) -> Weights
     """By the first part of each name."""
     parts = ((*name.partition("."), tensor) for name, tensor in weights.items())
     return {names.get(first, first) + dot + rest: tensor for first, dot, rest, tensor in parts}
-
-
-def _with_offset(weights: Mapping[str, Tensor], offset: float) -> Weights:
-    norms = ("q_norm.weight", "k_norm.weight")
-    return {name: tensor + offset if offset and name in norms else tensor for name, tensor in weights.items()}
 
 
 def _split(theirs: Mapping[str, Tensor], spec: QKNormSpec) -> Weights:

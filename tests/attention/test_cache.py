@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from qknorm import KeyValueCache, QKNormAttention, causal_mask
+from qknorm import KeyValueCache, KeyValues, QKNormAttention, causal_mask
+from qknorm.attention.cache import FixedKeyValueCache
 from tests.attention.test_module import DIM, HEADS, LENGTH, all_kinds, sequence
 
 
@@ -131,6 +132,91 @@ def test_what_is_held_goes_on_in_another_cache(options: dict[str, int]) -> None:
 def test_an_empty_cache_holds_nothing() -> None:
     with pytest.raises(ValueError, match="holds nothing"):
         _ = KeyValueCache().held
+
+
+def some_key_values(length: int, keys: int = 4, values: int = 4) -> KeyValues:
+    return KeyValues(torch.randn(3, HEADS, length, keys), torch.randn(3, HEADS, length, values))
+
+
+ANY_CACHE = pytest.mark.parametrize("options", [{}, {"window": 6}, {"max_length": 32}], ids=str)
+
+
+@ANY_CACHE
+def test_what_was_held_stays_as_it_was(options: dict[str, int]) -> None:
+    cache, first = KeyValueCache(**options), some_key_values(3)
+    cache.append(first)
+    held = cache.held
+    cache.crop(1)
+    cache.append(some_key_values(2))
+    cache.reorder(torch.tensor([2, 1, 0]))
+    assert all(torch.equal(kept, given) for kept, given in zip(held, first, strict=True))
+
+
+@ANY_CACHE
+def test_values_may_have_another_size_than_keys(options: dict[str, int]) -> None:
+    cache, first, rows = KeyValueCache(**options), some_key_values(3, 4, 6), torch.tensor([2, 0, 0])
+    cache.append(first)
+    cache.reorder(rows)
+    keys, values = cache.held
+    assert torch.equal(keys, first.keys[rows])
+    assert torch.equal(values, first.values[rows])
+
+
+def test_a_step_after_a_reorder_attends_to_values_of_another_size() -> None:
+    first, new = some_key_values(3, 4, 6), some_key_values(1, 4, 6)
+    cache, rows = KeyValueCache(), torch.tensor([2, 0, 0])
+    cache.append(first)
+    cache.reorder(rows)
+    query = torch.randn(3, HEADS, 1, 4)
+    keys, values = (torch.cat([old[rows], added], 2) for old, added in zip(first, new, strict=True))
+    expected = torch.softmax(query @ keys.transpose(-1, -2), -1) @ values
+    assert torch.allclose(cache.attend(query, new, 1.0), expected, atol=1e-5)
+
+
+def test_values_of_a_size_that_is_not_held_are_refused() -> None:
+    cache = KeyValueCache()
+    cache.append(some_key_values(3, 4, 6))
+    with pytest.raises(ValueError, match=r"of keys and values\) \(3, 4, 4, 6\), not \(3, 4, 4, 5\)"):
+        cache.append(some_key_values(1, 4, 5))
+
+
+@ANY_CACHE
+@pytest.mark.parametrize("new", [1, 2])
+@pytest.mark.parametrize("halved", ["first", "then"])
+@torch.no_grad()
+def test_some_of_the_positions_may_come_under_autocast(options: dict[str, int], new: int, halved: str) -> None:
+    attention, x, cache = QKNormAttention(DIM, HEADS), sequence(), KeyValueCache(**options)
+    result = x
+    for part, name in ((x[:, :4], "first"), (x[:, 4 : 4 + new], "then")):
+        with torch.autocast("cpu", torch.bfloat16, enabled=name == halved):
+            result = attention(part, is_causal=True, cache=cache)
+    expected = attention(x[:, : 4 + new], is_causal=True)[:, 4:]
+    assert torch.allclose(result.float(), expected, atol=5e-2)
+
+
+class TestSubclasses:
+    def test_a_subclass_with_a_max_length_is_made_of_the_fixed_cache(self) -> None:
+        class OwnCache(KeyValueCache):
+            pass
+
+        class OwnFixedCache(FixedKeyValueCache):
+            pass
+
+        assert OwnCache(window=4).window == 4
+        cache = OwnFixedCache(max_length=4)
+        cache.append(some_key_values(3))
+        assert cache.length == 3
+        with pytest.raises(TypeError, match="OwnCache has a max_length, so it must be a FixedKeyValueCache"):
+            OwnCache(max_length=4)
+
+    def test_a_subclass_has_arguments_of_its_own(self) -> None:
+        class NamedCache(KeyValueCache):
+            def __init__(self, name: str, *, layer: int) -> None:
+                super().__init__(window=layer)
+                self.name = name
+
+        cache = NamedCache("first", layer=3)
+        assert (cache.name, cache.window, cache.length) == ("first", 3, 0)
 
 
 def test_a_cache_is_not_for_cross_attention() -> None:
@@ -262,7 +348,7 @@ class TestFixedRoom:
         assert cache._room.keys.data_ptr() == before
 
 
-@pytest.mark.parametrize("options", [{}, {"window": 6}, {"max_length": 32}], ids=str)
+@ANY_CACHE
 class TestTakingBack:
     @torch.no_grad()
     def test_a_draft_that_was_not_accepted_leaves_no_trace(self, options: dict[str, int]) -> None:
@@ -295,6 +381,19 @@ class TestTakingBack:
         assert cache.length == 0
         x = sequence(5)
         assert torch.allclose(attention(x, is_causal=True, cache=cache), attention(x, is_causal=True), atol=1e-5)
+
+    def test_it_may_be_taken_back_outside_inference_mode(self, options: dict[str, int]) -> None:
+        cache, first, new = KeyValueCache(**options), some_key_values(3), some_key_values(2)
+        with torch.inference_mode():
+            cache.append(first)
+        cache.crop(2)
+        assert cache.length == 2
+        with torch.inference_mode():
+            cache.append(new)
+        cache.reset()
+        assert cache.length == 0
+        cache.append(first)
+        assert torch.equal(cache.held.keys, first.keys)
 
     @pytest.mark.parametrize("length", [-1, 11])
     @torch.no_grad()

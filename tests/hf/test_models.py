@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -57,9 +56,8 @@ def test_gradients_are_the_same(family: str) -> None:
     model = tiny_model(family)
     logits(model).sin().sum().backward()
     expected = {name: p.grad for name, p in model.named_parameters() if ".self_attn." not in name}
-    own = hf.spec_of(model.config)
     state = {name: p.grad for name, p in attention_of(model).named_parameters()}
-    expected_inside = ours_from_theirs(state, _without_offset(own))
+    expected_inside = ours_from_theirs(state, hf.spec_of(model.config))
     model = tiny_model(family)
     hf.replace_attention(model)
     logits(model).sin().sum().backward()
@@ -67,11 +65,6 @@ def test_gradients_are_the_same(family: str) -> None:
     found_inside = {name: p.grad for name, p in attention_of(model).attention.named_parameters()}
     torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-9)
     torch.testing.assert_close(found_inside, expected_inside, rtol=1e-8, atol=1e-9)
-
-
-def _without_offset(spec: hf.QKNormSpec) -> hf.QKNormSpec:
-    """1 + weight and weight have the same gradient."""
-    return dataclasses.replace(spec, offset=0.0)
 
 
 @pytest.mark.parametrize("family", CONVENTIONS)
@@ -96,6 +89,93 @@ def test_generated_text_is_the_same_with_every_cache(family: str, cache: str | N
     hf.replace_attention(model)
     actual = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
     assert actual.tolist() == expected.tolist()
+
+
+FROZEN = {
+    "qwen3": ("q_proj", "k_norm"),
+    "gemma3_text": ("q_norm", "o_proj"),
+    "persimmon": ("query_key_value", "q_layernorm"),
+    "stablelm": ("v_proj", "k_layernorm"),
+}
+
+
+@pytest.mark.parametrize("family", FROZEN)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_what_is_frozen_stays_frozen_there_and_back(family: str, mode: Any) -> None:
+    model = tiny_model(family)
+    for part in FROZEN[family]:
+        attention_of(model).get_submodule(part).requires_grad_(False)
+    trained = {name: p.requires_grad for name, p in model.named_parameters()}
+    with mode():
+        hf.replace_attention(model)
+        hf.restore_attention(model)
+    assert {name: p.requires_grad for name, p in model.named_parameters()} == trained
+
+
+def test_what_is_frozen_is_the_same_part_of_our_attention() -> None:
+    model = tiny_model("qwen3")
+    for part in FROZEN["qwen3"]:
+        attention_of(model).get_submodule(part).requires_grad_(False)
+    first = hf.from_hf(attention_of(model))
+    assert [name for name, p in first.named_parameters() if not p.requires_grad] == [
+        "q_proj.weight",
+        "q_proj.bias",
+        "k_norm.weight",
+    ]
+
+
+def test_a_projection_that_was_one_is_frozen_if_all_its_parts_are() -> None:
+    model = tiny_model("persimmon")
+    hf.replace_attention(model)
+    first, second = hf.attention_layers(model)
+    first.q_proj.requires_grad_(False)
+    for part in (second.q_proj, second.k_proj, second.v_proj):
+        part.requires_grad_(False)
+    hf.restore_attention(model)
+    weights = [p for name, p in model.named_parameters() if name.endswith("query_key_value.weight")]
+    assert [weight.requires_grad for weight in weights] == [True, False]
+
+
+def test_a_norm_that_is_new_is_trained_in_a_frozen_model() -> None:
+    model = tiny_model("qwen3").requires_grad_(False)
+    hf.replace_attention(model, "lp")
+    trained = {name.rpartition(".")[2] for name, p in model.named_parameters() if p.requires_grad}
+    assert trained == {"scale"}
+
+
+def test_layers_that_share_their_attention_still_do() -> None:
+    model = tiny_model("qwen3")
+    model.model.layers[1].self_attn = model.model.layers[0].self_attn
+    expected = logits(model)
+    assert hf.replace_attention(model) == 1
+    first, second = (layer.self_attn for layer in model.model.layers)
+    assert first is second
+    torch.testing.assert_close(logits(model), expected, rtol=1e-9, atol=1e-9)
+    assert hf.restore_attention(model) == 1
+    first, second = (layer.self_attn for layer in model.model.layers)
+    assert first is second
+    torch.testing.assert_close(logits(model), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_an_attention_with_two_names_in_one_place_is_replaced_at_both() -> None:
+    model = tiny_model("qwen3")
+    for layer in model.model.layers:
+        layer.alias = layer.self_attn
+    assert hf.replace_attention(model) == 2
+    assert all(layer.alias is layer.self_attn for layer in model.model.layers)
+
+
+def test_training_and_evaluation_go_on_where_they_were() -> None:
+    model = tiny_model("qwen3").train()
+    attention_of(model).eval()
+    hf.replace_attention(model)
+    first, second = hf.attention_layers(model)
+    assert (first.training, second.training) == (False, True)
+    first.train()
+    second.eval()
+    hf.restore_attention(model)
+    assert [layer.self_attn.training for layer in model.model.layers] == [True, False]
+    assert model.training
 
 
 def test_what_transformers_lacks_can_be_trained_in_its_models() -> None:

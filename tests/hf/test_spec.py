@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from qknorm import QKNormAttention, hf
+from qknorm.hf.norms import OffsetRMSNorm
 from tests.hf.test_models import EXACT, attention_of
 from tests.hf.tiny import some_tokens, tiny_config, tiny_model, transformers
 
@@ -66,6 +68,29 @@ def test_gemma_adds_one_to_its_weights() -> None:
     spec = hf.spec_of(tiny_config("gemma3_text"))
     assert spec.offset == 1
     assert spec.softmax_scale == pytest.approx(20**-0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_weights_with_an_offset_give_what_gemma_gives(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    theirs = transformers.models.gemma3.modeling_gemma3.Gemma3RMSNorm(16).to(dtype)
+    torch.nn.init.normal_(theirs.weight, 0.0, 0.3)
+    ours = OffsetRMSNorm(16, 1e-6, offset=1.0, dtype=dtype)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 4, 7, 16).to(dtype)
+    torch.testing.assert_close(ours(x), theirs(x), rtol=0, atol=1e-6 if dtype is torch.float32 else 0)
+
+
+def test_weights_with_an_offset_start_where_their_sum_is_one() -> None:
+    norm = OffsetRMSNorm(8, 1e-6, offset=1.0)
+    assert norm.weight.abs().max() == 0
+    torch.testing.assert_close(norm(torch.ones(1, 1, 1, 8)), torch.ones(1, 1, 1, 8))
+
+
+def test_an_offset_where_nothing_adds_it_is_a_sentence() -> None:
+    spec = dataclasses.replace(hf.spec_of(tiny_config("olmo2")), offset=1.0)
+    with pytest.raises(NotImplementedError, match="weights of olmo2 have an offset, which only RMSNorm"):
+        QKNormAttention(32, 4, num_kv_heads=2, head_dim=8, qk_norm=spec)
 
 
 def test_swin_starts_at_ten() -> None:
