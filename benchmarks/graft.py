@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import math
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -115,11 +116,17 @@ def measure_translator(folder: Path) -> dict[str, Any]:
     old, outcomes = Translator.load(folder), []
     for move in _MOVES:
         translator = Translator.load(folder)
-        encoded = [translator.subwords.encode(side) for side in fitted]
-        batch = Batch.of(encoded[0], encoded[1], 0)
-        g = qknorm.graft(translator.model, [batch], move=move)
+        g = qknorm.graft(translator.model, [_batch(translator, fitted)], move=move)
         outcomes.append({"move": move, "bleu": bleu(translator), **_range(g)})
     return {"corpus": recipe.data.corpus, "lines": len(sources), "bleu": bleu(old), "moves": outcomes}
+
+
+def _batch(translator: Translator, sides: Sequence[list[str]]) -> Batch:
+    """Pairs of sentences, those that have a piece outside of the target vocabulary left out."""
+    sources, targets = (translator.subwords.encode(side) for side in sides)
+    known = set(translator.model.target_vocabulary(0).tolist())
+    pairs = [pair for pair in zip(sources, targets, strict=True) if known.issuperset(pair[1])]
+    return Batch.of([source for source, _ in pairs], [target for _, target in pairs], 0)
 
 
 def _first_lines(path: Path, number: int) -> list[str]:
