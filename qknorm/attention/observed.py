@@ -5,6 +5,7 @@ Tensors are (batch, heads, length, head_dim). Logits exist a few rows at a time,
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -88,7 +89,7 @@ def observing(model: nn.Module, observer: Observer) -> Iterator[None]:
     """Show an observer each attention that the model computes meanwhile.
 
     It sees the `QKNormAttention` of any model, except for single decoding steps, and every layer of transformers that
-    uses its AttentionInterface.
+    uses its AttentionInterface. What is compiled runs as it is written meanwhile: hooks would make it compile again.
     """
     names = {module: name for name, module in model.named_modules()}
     projected: dict[nn.Module, Tensor] = {}
@@ -102,6 +103,7 @@ def observing(model: nn.Module, observer: Observer) -> Iterator[None]:
         observer(names[layer], layer, Attended(query, key, scale, mask, causal, (query_before, key_before)))
 
     with ExitStack() as stack:
+        stack.enter_context(_UNCOMPILED)
         for layer in names:
             for hook in _hooks(layer, show, projected):
                 stack.callback(hook.remove)
@@ -176,10 +178,8 @@ def _asking_transformers(layers: Mapping[nn.Module, str], show: Callable[..., No
         return
     from transformers import AttentionInterface
 
-    choose = AttentionInterface.get_interface
-
-    def choose_and_show(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
-        attend = choose(self, name, default)
+    def choose_and_show(choose: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
+        attend = choose(*inputs)
 
         def observed(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
             if layer in layers:
@@ -188,11 +188,8 @@ def _asking_transformers(layers: Mapping[nn.Module, str], show: Callable[..., No
 
         return observed
 
-    AttentionInterface.get_interface = choose_and_show
-    try:
+    with _wrapping(AttentionInterface, "get_interface", choose_and_show):
         yield
-    finally:
-        AttentionInterface.get_interface = choose
 
 
 def _of_transformers(
@@ -217,3 +214,63 @@ def _before_norms(projection: nn.Module, seen: Tensor, projected: dict[nn.Module
     if given is None or given.shape[-1] != seen.shape[1] * seen.shape[-1]:
         return seen
     return given.view(*given.shape[:-1], seen.shape[1], -1).transpose(1, 2)
+
+
+class _Uncompiled:
+    """A context without torch.compile; whoever is the last to leave it, in any order, restores what the first found."""
+
+    def __init__(self) -> None:
+        self._inside, self._stance = 0, ExitStack()
+
+    def __enter__(self) -> None:
+        if not self._inside:
+            self._stance.enter_context(torch.compiler.set_stance("force_eager"))
+        self._inside += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self._inside -= 1
+        if not self._inside:
+            self._stance.close()
+
+
+class _Wrapped:
+    """A method of a layer or a class, with wrappers around it that are called with the method and its arguments."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name, self.before = owner, name, vars(owner).get(name)
+        self.wrappers: list[Callable[..., Any]] = []
+        method = getattr(owner, name)
+
+        def wrapped(*inputs: Any, **options: Any) -> Any:
+            call = method
+            for wrapper in self.wrappers:
+                call = functools.partial(wrapper, call)
+            return call(*inputs, **options)
+
+        setattr(owner, name, torch.compiler.disable(wrapped))  # somebody may have compiled what calls the model
+
+    def restore(self) -> None:
+        """Leave the owner as it was: without the name, if the method is that of its class."""
+        if self.before is None:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.before)
+
+
+_UNCOMPILED = _Uncompiled()
+_WRAPPED: dict[tuple[Any, str], _Wrapped] = {}
+
+
+@contextmanager
+def _wrapping(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Put a wrapper around a method; the last to be taken away, in any order, leaves the method as it was."""
+    if (owner, name) not in _WRAPPED:
+        _WRAPPED[owner, name] = _Wrapped(owner, name)
+    wrapped = _WRAPPED[owner, name]
+    wrapped.wrappers.append(wrapper)
+    try:
+        yield
+    finally:
+        wrapped.wrappers.remove(wrapper)
+        if not wrapped.wrappers:
+            _WRAPPED.pop((owner, name)).restore()

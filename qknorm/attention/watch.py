@@ -56,7 +56,8 @@ class Watch:
     def __enter__(self) -> Watch:
         for hook in (
             self.model.register_forward_pre_hook(torch.compiler.disable(self._begin)),
-            self.model.register_forward_hook(torch.compiler.disable(self._end), always_call=True),
+            # First of the hooks at the end, as it is last of those at the beginning: looks of several watches nest.
+            self.model.register_forward_hook(torch.compiler.disable(self._end), prepend=True, always_call=True),
         ):
             self._hooks.callback(hook.remove)
         return self
@@ -112,8 +113,6 @@ class Watch:
         if self.calls % self.every == 0:
             look = Look(self.calls, {})
             self._looking.callback(self._finish, look)
-            # Hooks would make a compiled model compile again: the call that is looked at runs as written.
-            self._looking.enter_context(torch.compiler.set_stance("force_eager"))
             self._looking.enter_context(observing(self.model, _Recorder(look.layers)))
         self.calls += 1
 

@@ -193,6 +193,23 @@ def test_every_is_at_least_one() -> None:
         qknorm.watch(nn.Linear(1, 1), every=0)
 
 
+def test_two_watches_leave_compiling_as_it_was() -> None:
+    graphs = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    attention, x = qknorm.QKNormAttention(32, 2), torch.randn(2, 9, 32)
+    with qknorm.watch(attention) as a, qknorm.watch(attention, every=5) as b:
+        attention(x)
+        attention(x)
+    torch.compile(lambda x: x + 1, backend=backend)(x)
+    assert graphs
+    assert [len(watched.looks) for watched in (a, b)] == [1, 1]
+    assert a.rows() == b.rows()
+
+
 def test_nothing_seen_is_an_empty_table() -> None:
     model = nn.Linear(2, 2)
     with qknorm.watch(model) as watched:
