@@ -9,7 +9,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from qknorm.attention.cache import KeyValueCache, KeyValues
 from qknorm.attention.length import is_visible
 from qknorm.attention.module import QKNormAttention
+from qknorm.attention.multihead import MultiheadAttention
+from qknorm.attention.rotary import RotaryTables
+from qknorm.attention.torch_masks import merged_mask
 
 _LOGITS_AT_ONCE = 2**21
 PROJECTIONS = ("q_proj", "k_proj")
@@ -41,7 +44,8 @@ class Rows(NamedTuple):
 class Attended(NamedTuple):
     """One call of an attention layer: softmax(scale · query keyᵀ), with fewer heads of keys if they are shared.
 
-    projected: queries and keys before norms and positions; those of the softmax if they could not be seen.
+    projected: queries and keys before norms and positions; those of the softmax if they could not be seen, and of this
+    call alone where a cache holds keys of earlier ones.
     """
 
     query: Tensor
@@ -54,6 +58,15 @@ class Attended(NamedTuple):
     def lengths(self, vectors: Tensor, p: float = 2.0) -> Tensor:
         """(batch, heads, length): Lp norms of queries or keys, one for each query head."""
         return per_query_head(torch.linalg.vector_norm(vectors, p, -1, dtype=self._wide), self.query.shape[1])
+
+    def visible_keys(self) -> Tensor:
+        """(batch, heads, keys): whether a query may attend to a key; padding and rooms of caches have others."""
+        batch, heads, queries, _ = self.query.shape
+        positions = torch.arange(self.key.shape[-2], device=self.query.device)
+        visible = positions < queries if self.is_causal else positions >= 0
+        if self.attn_mask is not None:
+            visible = visible & is_visible(self.attn_mask).any(-2)
+        return visible.expand(batch, heads, -1)
 
     def rows(self) -> Iterator[Rows]:
         """All rows, as many at a time as let logits take a fixed amount of memory, or one row of each head."""
@@ -86,28 +99,17 @@ Observer: TypeAlias = Callable[[str, nn.Module, Attended], None]
 
 @contextmanager
 def observing(model: nn.Module, observer: Observer) -> Iterator[None]:
-    """Show an observer each attention that the model computes meanwhile.
+    """Show an observer each attention that the model computes meanwhile, as it is computed: nothing is called twice.
 
-    It sees the `QKNormAttention` of any model, except for single decoding steps, and every layer of transformers that
-    uses its AttentionInterface. What is compiled runs as it is written meanwhile: hooks would make it compile again.
+    It sees `QKNormAttention`, `MultiheadAttention` of this library with a norm, and every layer of transformers that
+    uses its AttentionInterface; but not single decoding steps. What is compiled runs as it is written meanwhile: hooks
+    would make it compile again.
     """
-    names = {module: name for name, module in model.named_modules()}
-    projected: dict[nn.Module, Tensor] = {}
-
-    @torch.no_grad()
-    def show(layer: nn.Module, query: Tensor, key: Tensor, scale: float, mask: Tensor | None, causal: bool) -> None:
-        query_before, key_before = (
-            _before_norms(getattr(layer, name, layer), seen, projected)
-            for name, seen in zip(PROJECTIONS, (query, key), strict=True)
-        )
-        observer(names[layer], layer, Attended(query, key, scale, mask, causal, (query_before, key_before)))
-
+    observation = _Observation({module: name for name, module in model.named_modules()}, observer)
     with ExitStack() as stack:
         stack.enter_context(_UNCOMPILED)
-        for layer in names:
-            for hook in _hooks(layer, show, projected):
-                stack.callback(hook.remove)
-        stack.enter_context(_asking_transformers(names, show))
+        for context in observation.contexts():
+            stack.enter_context(context)
         yield
 
 
@@ -136,60 +138,108 @@ def per_query_head(keys: Tensor, heads: int) -> Tensor:
     return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], 1)
 
 
-def _hooks(layer: nn.Module, show: Callable[..., None], projected: dict[nn.Module, Tensor]) -> Iterator[Any]:
-    def keep(projection: nn.Module, _inputs: Any, output: Tensor) -> None:
-        projected[projection] = output.detach()
+class _Observation:
+    """An observer, the layers of its model, and what their projections gave since it was last shown something."""
 
-    for name in PROJECTIONS:
-        if isinstance(projection := getattr(layer, name, None), nn.Module):
-            yield projection.register_forward_hook(keep)
-    if isinstance(layer, QKNormAttention):
-        # After the call, and before other hooks: so it may be registered by a hook that the same call began with.
-        yield layer.register_forward_hook(
-            lambda layer, inputs, options, _output: _show_ours(show, layer, *inputs, **options),
-            prepend=True,
-            with_kwargs=True,
-        )
+    def __init__(self, names: Mapping[nn.Module, str], observer: Observer) -> None:
+        self.names, self.observer = names, observer
+        self.kept: dict[Any, Tensor] = {}
 
+    def contexts(self) -> Iterator[AbstractContextManager[Any]]:
+        """All that has to be in place while the model is called."""
+        for layer in self.names:
+            for name in PROJECTIONS:
+                if isinstance(projection := getattr(layer, name, None), nn.Module):
+                    yield projection.register_forward_hook(self._keep)
+            if isinstance(layer, QKNormAttention):
+                yield _wrapping(layer, "_inputs", functools.partial(self._ours, layer))
+            if isinstance(layer, MultiheadAttention):
+                yield _wrapping(layer, "_attend", functools.partial(self._multihead, layer))
+        if "transformers" in sys.modules:
+            from transformers import AttentionInterface
 
-@torch.no_grad()
-def _show_ours(
-    show: Callable[..., None],
-    layer: QKNormAttention,
-    query: Tensor,
-    memory: Tensor | KeyValues | None = None,
-    *,
-    cache: KeyValueCache | None = None,
-    attn_mask: Tensor | None = None,
-    is_causal: bool = False,
-    rotary: Any = None,
-) -> None:
-    """Compute queries and keys again, with the arguments of `QKNormAttention.forward`."""
-    if cache is None and not isinstance(memory, KeyValues):
-        q, k, _, attn_mask, is_causal = layer._inputs(query, memory, attn_mask, is_causal, None, rotary)
-        show(layer, q, k, layer.softmax_scale, attn_mask, is_causal)
+            yield _wrapping(AttentionInterface, "get_interface", self._theirs)
 
+    def _keep(self, module: nn.Module, _inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            self.kept[module] = output.detach()
 
-@contextmanager
-def _asking_transformers(layers: Mapping[nn.Module, str], show: Callable[..., None]) -> Iterator[None]:
-    """Let every attention function that transformers chooses show what it is called with, for these layers."""
-    if "transformers" not in sys.modules:
-        yield
-        return
-    from transformers import AttentionInterface
+    @torch.no_grad()
+    def _show(
+        self,
+        layer: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        scale: float,
+        mask: Tensor | None,
+        causal: bool,
+        projected: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        if not query.numel() or not key.numel():
+            return
+        given = projected or [self.kept.pop(getattr(layer, name, None), None) for name in PROJECTIONS]
+        query_before, key_before = map(_by_heads, given, (query, key))
+        seen = Attended(query.detach(), key.detach(), scale, mask, causal, (query_before, key_before))
+        self.observer(self.names[layer], layer, seen)
 
-    def choose_and_show(choose: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
+    def _ours(
+        self,
+        layer: QKNormAttention,
+        inputs: Callable[..., Any],
+        query: Tensor,
+        memory: Tensor | KeyValues | None,
+        attn_mask: Tensor | None,
+        is_causal: bool,
+        cache: KeyValueCache | None,
+        rotary: RotaryTables | None,
+    ) -> Any:
+        """Around `QKNormAttention._inputs`, which makes all that meets in the softmax."""
+        q, k, _, mask, causal = given = inputs(query, memory, attn_mask, is_causal, cache, rotary)
+        is_step = query.shape[1] == 1 and (cache is not None or isinstance(memory, KeyValues))
+        if not is_step:
+            self._show(layer, q, k, layer.softmax_scale, mask, causal)
+        return given
+
+    def _multihead(
+        self,
+        layer: MultiheadAttention,
+        attend: Callable[..., Any],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None,
+        need_weights: bool,
+        attn_mask: Tensor | None,
+        is_causal: bool,
+    ) -> Any:
+        """Around `MultiheadAttention._attend`, whose `_heads` makes what meets in the softmax."""
+        made: list[tuple[Tensor, ...]] = []
+
+        def keep(heads: Callable[..., tuple[Tensor, ...]], *sides: Tensor) -> tuple[Tensor, ...]:
+            made.append(heads(*sides))
+            return made[-1]
+
+        with _wrapping(layer, "_heads", keep):
+            attended = attend(query, key, value, key_padding_mask, need_weights, attn_mask, is_causal)
+        shape = (query.shape[0], layer.num_heads, query.shape[1], key.shape[1])
+        mask = merged_mask(attn_mask, key_padding_mask, shape, layer._added_keys, query.dtype)
+        q, k, _ = made.pop()
+        self._show(layer, q, k, layer.softmax_scale, mask, False, (query.detach(), key.detach()))
+        return attended
+
+    def _theirs(self, choose: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
+        """Around `AttentionInterface.get_interface`: the function it chooses, which shows what it is called with."""
         attend = choose(*inputs)
 
-        def observed(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
-            if layer in layers:
-                show(layer, query, key, *_of_transformers(layer, query, mask, **options))
-            return attend(layer, query, key, value, mask, **options)
+        def observed(
+            layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **options: Any
+        ) -> Any:
+            attended = attend(layer, query, key, value, attention_mask, **options)
+            if layer in self.names and query.shape[-2] > 1:
+                self._show(layer, query, key, *_of_transformers(layer, query, attention_mask, **options))
+            return attended
 
         return observed
-
-    with _wrapping(AttentionInterface, "get_interface", choose_and_show):
-        yield
 
 
 def _of_transformers(
@@ -208,12 +258,11 @@ def _of_transformers(
     return scale, None, bool(causal) and query.shape[-2] > 1
 
 
-def _before_norms(projection: nn.Module, seen: Tensor, projected: dict[nn.Module, Tensor]) -> Tensor:
-    """What a projection gave, by heads; what was seen in the softmax where it gave something else beside."""
-    given = projected.pop(projection, None)
-    if given is None or given.shape[-1] != seen.shape[1] * seen.shape[-1]:
+def _by_heads(given: Tensor | None, seen: Tensor) -> Tensor:
+    """What a projection gave, by heads; what was seen in the softmax where it gave nothing, or more than that."""
+    if given is None or given.dim() != 3 or given.shape[-1] != seen.shape[1] * seen.shape[-1]:
         return seen
-    return given.view(*given.shape[:-1], seen.shape[1], -1).transpose(1, 2)
+    return given.unflatten(-1, (seen.shape[1], -1)).transpose(1, 2)
 
 
 class _Uncompiled:

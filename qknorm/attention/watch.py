@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -116,8 +117,15 @@ class Watch:
             self._looking.enter_context(observing(self.model, _Recorder(look.layers)))
         self.calls += 1
 
-    def _end(self, _model: nn.Module, _inputs: Any, _output: Any) -> None:
+    def _end(self, _model: nn.Module, _inputs: Any, output: Any) -> None:
+        began = len(self.looks)
         self._looking.close()
+        if output is not None and any(not look.layers for look in self.looks[began:]):  # None: the call has failed
+            warnings.warn(
+                f"watch saw no attention in a call of {type(self.model).__name__}: it knows QKNormAttention, qknorm's "
+                "MultiheadAttention with a norm and layers of transformers, and leaves out single decoding steps",
+                stacklevel=2,
+            )
 
     def _finish(self, look: Look) -> None:
         self.looks.append(look)
@@ -139,7 +147,7 @@ def watch(model: nn.Module, every: int = 100, writer: Writer | None = None) -> W
     None without such. largest_logit: in absolute value, where a query may look. entropy: of the weights, relative to
     that of equal weights, mean over the rows. saturated: the share of rows whose largest weight is above 0.99. Both
     leave out rows with one key to choose. q_norm, k_norm: mean L2 norms of what the projections give, before any norm.
-    p: only where it is learned.
+    p: only where it is learned. A call in which no attention is seen gives a warning.
     """
     return Watch(model, every, writer)
 
@@ -168,7 +176,8 @@ def _sharpness(layer: nn.Module, seen: Attended) -> Diagnosis:
     heads, norm = seen.query.shape[1], query_norm(layer)
     g = getattr(norm, "g", getattr(norm, "scale", None))
     if not hasattr(norm, "p") or g is None or (isinstance(norm, GraftedNorm) and norm.strength < 1):
-        queries, keys = (seen.lengths(side).mean((0, 2)) for side in (seen.query, seen.key))
+        queries, visible = seen.lengths(seen.query).mean((0, 2)), seen.visible_keys()
+        keys = (seen.lengths(seen.key) * visible).sum((0, 2)) / visible.sum((0, 2))
         return {"g": (queries * keys * seen.scale).tolist(), "bound": None}
     p: Tensor = torch.as_tensor(norm.p)
     bound = g.abs() * seen.query.shape[-1] ** (1 - 2 / p).clamp_min(0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -143,6 +144,16 @@ def test_a_compiled_model_is_seen_and_not_compiled_again() -> None:
     assert len(graphs) == compiled_once
 
 
+@pytest.mark.parametrize("kind", [qknorm.QKNormAttention, qknorm.MultiheadAttention])
+def test_what_was_compiled_in_place_is_seen(kind: type[nn.Module]) -> None:
+    attention, x = kind(32, 2), torch.randn(2, 9, 32)
+    attention.compile(backend="eager")
+    with qknorm.watch(attention, every=2) as watched:
+        for _ in range(4):
+            attention(x) if kind is qknorm.QKNormAttention else attention(x, x, x)
+    assert [len(look.layers) for look in watched.looks] == [1, 1]
+
+
 def test_rows_and_table_show_every_head() -> None:
     model, numbers = gpt(per_head_scale=True), characters()
     with qknorm.watch(model) as watched:
@@ -193,6 +204,20 @@ def test_every_is_at_least_one() -> None:
         qknorm.watch(nn.Linear(1, 1), every=0)
 
 
+def test_nothing_seen_is_an_empty_table_and_a_warning() -> None:
+    model = nn.Linear(2, 2)
+    with qknorm.watch(model) as watched, pytest.warns(UserWarning, match="no attention in a call of Linear"):
+        model(torch.randn(1, 2))
+    assert watched.rows() == []
+
+
+def test_a_call_that_fails_is_not_warned_about() -> None:
+    with qknorm.watch(model := nn.Linear(2, 2)), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeError, match="shapes"):
+            model(torch.randn(1, 3))
+
+
 def test_two_watches_leave_compiling_as_it_was() -> None:
     graphs = []
 
@@ -210,8 +235,23 @@ def test_two_watches_leave_compiling_as_it_was() -> None:
     assert a.rows() == b.rows()
 
 
-def test_nothing_seen_is_an_empty_table() -> None:
-    model = nn.Linear(2, 2)
-    with qknorm.watch(model) as watched:
-        model(torch.randn(1, 2))
-    assert watched.rows() == []
+def test_keys_that_nobody_sees_do_not_count() -> None:
+    attention, x = qknorm.QKNormAttention(32, 2, qk_norm="rms"), torch.randn(2, 9, 32)
+    padded = torch.cat([x, torch.zeros(2, 3, 32)], 1)
+    with torch.no_grad(), qknorm.watch(attention, every=1) as watched:
+        attention(x, is_causal=True)
+        attention(x, is_causal=True, cache=qknorm.KeyValueCache(max_length=64))
+        attention(x, padded, attn_mask=(torch.arange(12) < 9)[None, None, None])
+        attention(x, padded, is_causal=True)
+    expected, *others = (look.layers[""]["g"] for look in watched.looks)
+    assert all(g == pytest.approx(expected, rel=1e-5) for g in others)
+
+
+def test_multihead_attention_has_a_g_and_a_bound() -> None:
+    attention, x = qknorm.MultiheadAttention(32, 2, p=4.0, scale_init=3.0), torch.randn(9, 2, 32)
+    with qknorm.watch(attention) as watched:
+        attention(x, x, x)
+    (numbers,) = watched.looks[0].layers.values()
+    assert numbers["g"] == [3.0, 3.0]
+    assert numbers["bound"] == pytest.approx([3 * 16**0.5] * 2)
+    assert 0 < max(numbers["largest_logit"]) <= 3 * 16**0.5
