@@ -24,6 +24,8 @@ from qknorm.attention.torch_masks import merged_mask
 
 _LOGITS_AT_ONCE = 2**21
 PROJECTIONS = ("q_proj", "k_proj")
+INTERFACE_NORMS = ("lp_q_norm", "lp_k_norm")
+"""Norms that `qknorm.hf.add_lp_norms` gives layers of transformers, for the attention function to apply."""
 
 
 class Rows(NamedTuple):
@@ -139,7 +141,7 @@ def per_query_head(keys: Tensor, heads: int) -> Tensor:
 
 
 class _Observation:
-    """An observer, the layers of its model, and what their projections gave since it was last shown something."""
+    """An observer, the layers of its model, and what their projections and norms gave since it was last shown it."""
 
     def __init__(self, names: Mapping[nn.Module, str], observer: Observer) -> None:
         self.names, self.observer = names, observer
@@ -148,9 +150,9 @@ class _Observation:
     def contexts(self) -> Iterator[AbstractContextManager[Any]]:
         """All that has to be in place while the model is called."""
         for layer in self.names:
-            for name in PROJECTIONS:
-                if isinstance(projection := getattr(layer, name, None), nn.Module):
-                    yield projection.register_forward_hook(self._keep)
+            for name in (*PROJECTIONS, *INTERFACE_NORMS):
+                if isinstance(module := getattr(layer, name, None), nn.Module):
+                    yield module.register_forward_hook(self._keep)
             if isinstance(layer, QKNormAttention):
                 yield _wrapping(layer, "_inputs", functools.partial(self._ours, layer))
             if isinstance(layer, MultiheadAttention):
@@ -163,6 +165,11 @@ class _Observation:
     def _keep(self, module: nn.Module, _inputs: Any, output: Any) -> None:
         if isinstance(output, Tensor):
             self.kept[module] = output.detach()
+
+    def _taken(self, layer: nn.Module, names: tuple[str, str]) -> tuple[Tensor | None, Tensor | None]:
+        """What two modules of a layer gave, if they gave something new."""
+        query, key = (self.kept.pop(getattr(layer, name, None), None) for name in names)
+        return query, key
 
     @torch.no_grad()
     def _show(
@@ -177,7 +184,7 @@ class _Observation:
     ) -> None:
         if not query.numel() or not key.numel():
             return
-        given = projected or [self.kept.pop(getattr(layer, name, None), None) for name in PROJECTIONS]
+        given = projected or self._taken(layer, PROJECTIONS)
         query_before, key_before = map(_by_heads, given, (query, key))
         seen = Attended(query.detach(), key.detach(), scale, mask, causal, (query_before, key_before))
         self.observer(self.names[layer], layer, seen)
@@ -236,7 +243,12 @@ class _Observation:
         ) -> Any:
             attended = attend(layer, query, key, value, attention_mask, **options)
             if layer in self.names and query.shape[-2] > 1:
-                self._show(layer, query, key, *_of_transformers(layer, query, attention_mask, **options))
+                scale, mask, causal = _of_transformers(layer, query, attention_mask, **options)
+                q, k = self._taken(layer, INTERFACE_NORMS)
+                if q is None or k is None:
+                    self._show(layer, query, key, scale, mask, causal)
+                else:
+                    self._show(layer, q, k, 1.0, mask, causal)
             return attended
 
         return observed

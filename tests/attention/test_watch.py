@@ -12,6 +12,7 @@ import qknorm
 from qknorm.attention.observed import Attended, observing
 from qknorm.attention.watch import Diagnosis, diagnose
 from qknorm.models.gpt import GPT, GPTConfig
+from tests.attention.hugging_face import tiny
 
 SHAPE = {"context": 16, "layers": 2, "heads": 2, "dim": 32, "dropout": 0.0}
 
@@ -255,3 +256,23 @@ def test_multihead_attention_has_a_g_and_a_bound() -> None:
     assert numbers["g"] == [3.0, 3.0]
     assert numbers["bound"] == pytest.approx([3 * 16**0.5] * 2)
     assert 0 < max(numbers["largest_logit"]) <= 3 * 16**0.5
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+def test_norms_of_the_attention_interface_are_seen(family: str) -> None:
+    model, numbers = tiny(family), torch.randint(31, (2, 9))
+    plain = diagnose(model, numbers)[0]
+    qknorm.hf.add_lp_norms(model, scale_init=50.0)
+    layer = diagnose(model, numbers)[0]
+    assert layer["g"] == layer["bound"] == pytest.approx([50.0] * 4)
+    assert layer["q_norm"] == pytest.approx(plain["q_norm"], rel=1e-4)
+    assert all(3 < logit <= 50.001 for logit in layer["largest_logit"])
+    model.set_attn_implementation("sdpa")
+    assert diagnose(model, numbers)[0] == plain
+
+
+def test_a_layer_with_norms_of_the_attention_interface_is_not_grafted() -> None:
+    model = tiny("Llama")
+    qknorm.hf.add_lp_norms(model)
+    with pytest.raises(ValueError, match="no attention layer without query-key normalisation"):
+        qknorm.graft(model, [torch.randint(31, (2, 9))])
