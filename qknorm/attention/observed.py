@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from qknorm.attention.cache import KeyValueCache, KeyValues
-from qknorm.attention.length import is_visible
+from qknorm.attention.length import LengthScaling, is_visible, scaled_for_length
 from qknorm.attention.module import QKNormAttention
 from qknorm.attention.multihead import MultiheadAttention
+from qknorm.attention.norms import LpNorm
 from qknorm.attention.rotary import RotaryTables
 from qknorm.attention.torch_masks import merged_mask
 
@@ -69,6 +71,12 @@ class Attended(NamedTuple):
         if self.attn_mask is not None:
             visible = visible & is_visible(self.attn_mask).any(-2)
         return visible.expand(batch, heads, -1)
+
+    def length_factor(self, scaling: LengthScaling) -> float:
+        """The largest factor, in absolute value, of a query for the number of keys that it may see."""
+        ones = torch.ones(self.query.shape[-2], 1, dtype=self._wide, device=self.query.device)
+        factors = scaled_for_length(ones, scaling, self.key.shape[-2], self.attn_mask, self.is_causal)
+        return float(factors.abs().max())
 
     def rows(self) -> Iterator[Rows]:
         """All rows, as many at a time as let logits take a fixed amount of memory, or one row of each head."""
@@ -152,7 +160,7 @@ class _Observation:
         for layer in self.names:
             for name in (*PROJECTIONS, *INTERFACE_NORMS):
                 if isinstance(module := getattr(layer, name, None), nn.Module):
-                    yield module.register_forward_hook(self._keep)
+                    yield self._keeping(module)
             if isinstance(layer, QKNormAttention):
                 yield _wrapping(layer, "_inputs", functools.partial(self._ours, layer))
             if isinstance(layer, MultiheadAttention):
@@ -162,9 +170,15 @@ class _Observation:
 
             yield _wrapping(AttentionInterface, "get_interface", self._theirs)
 
-    def _keep(self, module: nn.Module, _inputs: Any, output: Any) -> None:
-        if isinstance(output, Tensor):
-            self.kept[module] = output.detach()
+    def _keeping(self, module: nn.Module) -> RemovableHandle:
+        """Keep what a module gives; of a projection that normalises by itself, as after a graft, what it normalises."""
+        if isinstance(norm := getattr(module, "norm", None), LpNorm):
+            return norm.register_forward_pre_hook(lambda _norm, inputs: self._keep(module, inputs[0]))
+        return module.register_forward_hook(lambda _module, _inputs, output: self._keep(module, output))
+
+    def _keep(self, module: nn.Module, given: Any) -> None:
+        if isinstance(given, Tensor):
+            self.kept[module] = given.detach()
 
     def _taken(self, layer: nn.Module, names: tuple[str, str]) -> tuple[Tensor | None, Tensor | None]:
         """What two modules of a layer gave, if they gave something new."""
@@ -272,9 +286,13 @@ def _of_transformers(
 
 def _by_heads(given: Tensor | None, seen: Tensor) -> Tensor:
     """What a projection gave, by heads; what was seen in the softmax where it gave nothing, or more than that."""
-    if given is None or given.dim() != 3 or given.shape[-1] != seen.shape[1] * seen.shape[-1]:
+    if given is None:
         return seen
-    return given.unflatten(-1, (seen.shape[1], -1)).transpose(1, 2)
+    heads, dim = seen.shape[1], seen.shape[-1]
+    if given.dim() == 3 and given.shape[-1] == heads * dim:
+        given = given.unflatten(-1, (heads, dim)).transpose(1, 2)
+    fits = given.dim() == 4 and (given.shape[1], given.shape[-1]) == (heads, dim)
+    return given if fits else seen
 
 
 class _Uncompiled:

@@ -142,12 +142,13 @@ def watch(model: nn.Module, every: int = 100, writer: Writer | None = None) -> W
     The first call is included, and has step 0. Layers are this library's, and those of transformers. writer: a
     TensorBoard SummaryWriter, to which the means over heads are written as they come. Per layer and head:
 
-    g: what multiplies q̂·k̂; with other norms than Lp, or none, softmax scale · mean ‖q‖ · mean ‖k‖ in the softmax,
-    which for p = 2 is the same. bound: g · d^max(0, 1 − 2/p), which no logit of Lp-normalised queries and keys exceeds;
-    None without such. largest_logit: in absolute value, where a query may look. entropy: of the weights, relative to
-    that of equal weights, mean over the rows. saturated: the share of rows whose largest weight is above 0.99. Both
-    leave out rows with one key to choose. q_norm, k_norm: mean L2 norms of what the projections give, before any norm.
-    p: only where it is learned. A call in which no attention is seen gives a warning.
+    g: what multiplies q̂·k̂, at its largest where it grows with the length; with other norms than Lp, or none, softmax
+    scale · mean ‖q‖ · mean ‖k‖ in the softmax, which for p = 2 is the same. bound: g · d^max(0, 1 − 2/p), which no
+    logit of Lp-normalised queries and keys exceeds; None without such. largest_logit: in absolute value, where a query
+    may look. entropy: of the weights, relative to that of equal weights, mean over the rows. saturated: the share of
+    rows whose largest weight is above 0.99. Both leave out rows with one key to choose. q_norm, k_norm: mean L2 norms
+    of what the projections give, before any norm. p: only where it is learned. A call in which no attention is seen
+    gives a warning.
     """
     return Watch(model, every, writer)
 
@@ -179,6 +180,8 @@ def _sharpness(layer: nn.Module, seen: Attended) -> Diagnosis:
         queries, visible = seen.lengths(seen.query).mean((0, 2)), seen.visible_keys()
         keys = (seen.lengths(seen.key) * visible).sum((0, 2)) / visible.sum((0, 2))
         return {"g": (queries * keys * seen.scale).tolist(), "bound": None}
+    if (scaling := getattr(layer, "length_scaling", None)) is not None:
+        g = g * seen.length_factor(scaling)
     p: Tensor = torch.as_tensor(norm.p)
     bound = g.abs() * seen.query.shape[-1] ** (1 - 2 / p).clamp_min(0)
     measures = {"g": g.expand(heads).tolist(), "bound": bound.expand(heads).tolist()}

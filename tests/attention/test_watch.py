@@ -236,6 +236,20 @@ def test_two_watches_leave_compiling_as_it_was() -> None:
     assert a.rows() == b.rows()
 
 
+def test_the_bound_holds_where_g_grows_with_the_length() -> None:
+    attention = qknorm.QKNormAttention(32, 2, length_scaling=qknorm.LogLength(4), scale_init=10.0)
+    attention.k_proj.load_state_dict(attention.q_proj.state_dict())  # each position is most similar to itself
+    with qknorm.watch(attention, every=1) as watched:
+        attention(torch.randn(2, 256, 32))
+        attention(torch.randn(2, 64, 32), is_causal=True)
+        attention(torch.randn(2, 64, 32), attn_mask=torch.arange(64)[None] < 16)
+    for look, keys in zip(watched.looks, (256, 64, 16), strict=True):
+        numbers = look.layers[""]
+        expected = 10 * math.log(keys, 4)
+        assert numbers["g"] == numbers["bound"] == pytest.approx([expected] * 2)
+        assert numbers["largest_logit"] == pytest.approx([expected] * 2, rel=1e-4)
+
+
 def test_keys_that_nobody_sees_do_not_count() -> None:
     attention, x = qknorm.QKNormAttention(32, 2, qk_norm="rms"), torch.randn(2, 9, 32)
     padded = torch.cat([x, torch.zeros(2, 3, 32)], 1)
@@ -256,6 +270,15 @@ def test_multihead_attention_has_a_g_and_a_bound() -> None:
     assert numbers["g"] == [3.0, 3.0]
     assert numbers["bound"] == pytest.approx([3 * 16**0.5] * 2)
     assert 0 < max(numbers["largest_logit"]) <= 3 * 16**0.5
+
+
+def test_norms_of_a_grafted_projection_are_those_before_its_norm() -> None:
+    model, numbers = tiny("Llama"), torch.randint(31, (2, 9))
+    before = diagnose(model, numbers)[0]
+    qknorm.graft(model, [numbers])
+    after = diagnose(model, numbers)[0]
+    assert after["q_norm"] == pytest.approx(before["q_norm"], rel=1e-4)
+    assert after["k_norm"] == pytest.approx(before["k_norm"], rel=1e-4)
 
 
 @pytest.mark.parametrize("family", ["Llama", "Qwen3"])
