@@ -85,7 +85,8 @@ class Attended(NamedTuple):
         size = max(1, _LOGITS_AT_ONCE // (batch * heads * keys.shape[-2]))
         for start in range(0, queries, size):
             span = slice(start, min(start + size, queries))
-            logits = self.query[:, :, span].to(self._wide) @ keys.transpose(-2, -1) * self.scale
+            with torch.autocast(keys.device.type, enabled=False):  # it would multiply in half precision
+                logits = self.query[:, :, span].to(self._wide) @ keys.transpose(-2, -1) * self.scale
             yield Rows(span, logits, *self._masks(span, logits))
 
     @property

@@ -223,6 +223,17 @@ def test_gradients_are_those_of_an_unobserved_call() -> None:
         assert torch.equal(parameter.grad, expected)
 
 
+def test_logits_are_those_of_full_precision_under_autocast() -> None:
+    attention, x = qknorm.QKNormAttention(32, 2, scale_init=50.0), torch.randn(2, 9, 32)
+    (seen,) = observed(attention, x).values()
+    (expected,) = (rows.logits for rows in seen.rows())
+    with torch.autocast("cpu", torch.bfloat16):
+        (rows,) = seen.rows()
+        assert torch.is_autocast_enabled("cpu")
+    assert rows.logits.dtype == torch.float32
+    assert torch.equal(rows.logits, expected)
+
+
 def test_memory_is_linear_in_length() -> None:
     class Largest(TorchDispatchMode):
         size = 0
