@@ -145,8 +145,11 @@ def strength_(model: nn.Module, strength: float) -> None:
 
 
 def query_norm(layer: nn.Module) -> Any:
-    """Return the norm of an attention layer's queries, wherever it is stored, or None."""
-    return getattr(layer, "q_norm", None) or getattr(getattr(layer, "q_proj", None), "norm", None)
+    """Return the norm of an attention layer's queries, wherever it is stored, the last if there are two, or None."""
+    uses_interface_norms = getattr(getattr(layer, "config", None), "_attn_implementation", None) == "qknorm"
+    of_interface = getattr(layer, "lp_q_norm", None) if uses_interface_norms else None
+    of_layer = getattr(layer, "q_norm", None)
+    return of_interface or of_layer or getattr(getattr(layer, "q_proj", None), "norm", None)
 
 
 @torch.no_grad()

@@ -5,21 +5,29 @@ Tensors are (batch, heads, length, head_dim). Logits exist a few rows at a time,
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from qknorm.attention.cache import KeyValueCache, KeyValues
-from qknorm.attention.length import is_visible
+from qknorm.attention.length import LengthScaling, is_visible, scaled_for_length
 from qknorm.attention.module import QKNormAttention
+from qknorm.attention.multihead import MultiheadAttention
+from qknorm.attention.norms import LpNorm
+from qknorm.attention.rotary import RotaryTables
+from qknorm.attention.torch_masks import merged_mask
 
 _LOGITS_AT_ONCE = 2**21
 PROJECTIONS = ("q_proj", "k_proj")
+INTERFACE_NORMS = ("lp_q_norm", "lp_k_norm")
+"""Norms that `qknorm.hf.add_lp_norms` gives layers of transformers, for the attention function to apply."""
 
 
 class Rows(NamedTuple):
@@ -40,7 +48,8 @@ class Rows(NamedTuple):
 class Attended(NamedTuple):
     """One call of an attention layer: softmax(scale · query keyᵀ), with fewer heads of keys if they are shared.
 
-    projected: queries and keys before norms and positions; those of the softmax if they could not be seen.
+    projected: queries and keys before norms and positions; those of the softmax if they could not be seen, and of this
+    call alone where a cache holds keys of earlier ones.
     """
 
     query: Tensor
@@ -54,6 +63,21 @@ class Attended(NamedTuple):
         """(batch, heads, length): Lp norms of queries or keys, one for each query head."""
         return per_query_head(torch.linalg.vector_norm(vectors, p, -1, dtype=self._wide), self.query.shape[1])
 
+    def visible_keys(self) -> Tensor:
+        """(batch, heads, keys): whether a query may attend to a key; padding and rooms of caches have others."""
+        batch, heads, queries, _ = self.query.shape
+        positions = torch.arange(self.key.shape[-2], device=self.query.device)
+        visible = positions < queries if self.is_causal else positions >= 0
+        if self.attn_mask is not None:
+            visible = visible & is_visible(self.attn_mask).any(-2)
+        return visible.expand(batch, heads, -1)
+
+    def length_factor(self, scaling: LengthScaling) -> float:
+        """The largest factor, in absolute value, of a query for the number of keys that it may see."""
+        ones = torch.ones(self.query.shape[-2], 1, dtype=self._wide, device=self.query.device)
+        factors = scaled_for_length(ones, scaling, self.key.shape[-2], self.attn_mask, self.is_causal)
+        return float(factors.abs().max())
+
     def rows(self) -> Iterator[Rows]:
         """All rows, as many at a time as let logits take a fixed amount of memory, or one row of each head."""
         batch, heads, queries, _ = self.query.shape
@@ -61,7 +85,8 @@ class Attended(NamedTuple):
         size = max(1, _LOGITS_AT_ONCE // (batch * heads * keys.shape[-2]))
         for start in range(0, queries, size):
             span = slice(start, min(start + size, queries))
-            logits = self.query[:, :, span].to(self._wide) @ keys.transpose(-2, -1) * self.scale
+            with torch.autocast(keys.device.type, enabled=False):  # it would multiply in half precision
+                logits = self.query[:, :, span].to(self._wide) @ keys.transpose(-2, -1) * self.scale
             yield Rows(span, logits, *self._masks(span, logits))
 
     @property
@@ -85,27 +110,17 @@ Observer: TypeAlias = Callable[[str, nn.Module, Attended], None]
 
 @contextmanager
 def observing(model: nn.Module, observer: Observer) -> Iterator[None]:
-    """Show an observer each attention that the model computes meanwhile.
+    """Show an observer each attention that the model computes meanwhile, as it is computed: nothing is called twice.
 
-    It sees the `QKNormAttention` of any model, except for single decoding steps, and every layer of transformers that
-    uses its AttentionInterface.
+    It sees `QKNormAttention`, `MultiheadAttention` of this library with a norm, and every layer of transformers that
+    uses its AttentionInterface; but not single decoding steps. What is compiled runs as it is written meanwhile: hooks
+    would make it compile again.
     """
-    names = {module: name for name, module in model.named_modules()}
-    projected: dict[nn.Module, Tensor] = {}
-
-    @torch.no_grad()
-    def show(layer: nn.Module, query: Tensor, key: Tensor, scale: float, mask: Tensor | None, causal: bool) -> None:
-        query_before, key_before = (
-            _before_norms(getattr(layer, name, layer), seen, projected)
-            for name, seen in zip(PROJECTIONS, (query, key), strict=True)
-        )
-        observer(names[layer], layer, Attended(query, key, scale, mask, causal, (query_before, key_before)))
-
+    observation = _Observation({module: name for name, module in model.named_modules()}, observer)
     with ExitStack() as stack:
-        for layer in names:
-            for hook in _hooks(layer, show, projected):
-                stack.callback(hook.remove)
-        stack.enter_context(_asking_transformers(names, show))
+        stack.enter_context(_UNCOMPILED)
+        for context in observation.contexts():
+            stack.enter_context(context)
         yield
 
 
@@ -134,65 +149,124 @@ def per_query_head(keys: Tensor, heads: int) -> Tensor:
     return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], 1)
 
 
-def _hooks(layer: nn.Module, show: Callable[..., None], projected: dict[nn.Module, Tensor]) -> Iterator[Any]:
-    def keep(projection: nn.Module, _inputs: Any, output: Tensor) -> None:
-        projected[projection] = output.detach()
+class _Observation:
+    """An observer, the layers of its model, and what their projections and norms gave since it was last shown it."""
 
-    for name in PROJECTIONS:
-        if isinstance(projection := getattr(layer, name, None), nn.Module):
-            yield projection.register_forward_hook(keep)
-    if isinstance(layer, QKNormAttention):
-        # After the call, and before other hooks: so it may be registered by a hook that the same call began with.
-        yield layer.register_forward_hook(
-            lambda layer, inputs, options, _output: _show_ours(show, layer, *inputs, **options),
-            prepend=True,
-            with_kwargs=True,
-        )
+    def __init__(self, names: Mapping[nn.Module, str], observer: Observer) -> None:
+        self.names, self.observer = names, observer
+        self.kept: dict[Any, Tensor] = {}
 
+    def contexts(self) -> Iterator[AbstractContextManager[Any]]:
+        """All that has to be in place while the model is called."""
+        for layer in self.names:
+            for name in (*PROJECTIONS, *INTERFACE_NORMS):
+                if isinstance(module := getattr(layer, name, None), nn.Module):
+                    yield self._keeping(module)
+            if isinstance(layer, QKNormAttention):
+                yield _wrapping(layer, "_inputs", functools.partial(self._ours, layer))
+            if isinstance(layer, MultiheadAttention):
+                yield _wrapping(layer, "_attend", functools.partial(self._multihead, layer))
+        if "transformers" in sys.modules:
+            from transformers import AttentionInterface
 
-@torch.no_grad()
-def _show_ours(
-    show: Callable[..., None],
-    layer: QKNormAttention,
-    query: Tensor,
-    memory: Tensor | KeyValues | None = None,
-    *,
-    cache: KeyValueCache | None = None,
-    attn_mask: Tensor | None = None,
-    is_causal: bool = False,
-    rotary: Any = None,
-) -> None:
-    """Compute queries and keys again, with the arguments of `QKNormAttention.forward`."""
-    if cache is None and not isinstance(memory, KeyValues):
-        q, k, _, attn_mask, is_causal = layer._inputs(query, memory, attn_mask, is_causal, None, rotary)
-        show(layer, q, k, layer.softmax_scale, attn_mask, is_causal)
+            yield _wrapping(AttentionInterface, "get_interface", self._theirs)
 
+    def _keeping(self, module: nn.Module) -> RemovableHandle:
+        """Keep what a module gives; of a projection that normalises by itself, as after a graft, what it normalises."""
+        if isinstance(norm := getattr(module, "norm", None), LpNorm):
+            return norm.register_forward_pre_hook(lambda _norm, inputs: self._keep(module, inputs[0]))
+        return module.register_forward_hook(lambda _module, _inputs, output: self._keep(module, output))
 
-@contextmanager
-def _asking_transformers(layers: Mapping[nn.Module, str], show: Callable[..., None]) -> Iterator[None]:
-    """Let every attention function that transformers chooses show what it is called with, for these layers."""
-    if "transformers" not in sys.modules:
-        yield
-        return
-    from transformers import AttentionInterface
+    def _keep(self, module: nn.Module, given: Any) -> None:
+        if isinstance(given, Tensor):
+            self.kept[module] = given.detach()
 
-    choose = AttentionInterface.get_interface
+    def _taken(self, layer: nn.Module, names: tuple[str, str]) -> tuple[Tensor | None, Tensor | None]:
+        """What two modules of a layer gave, if they gave something new."""
+        query, key = (self.kept.pop(getattr(layer, name, None), None) for name in names)
+        return query, key
 
-    def choose_and_show(self: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
-        attend = choose(self, name, default)
+    @torch.no_grad()
+    def _show(
+        self,
+        layer: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        scale: float,
+        mask: Tensor | None,
+        causal: bool,
+        projected: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        if not query.numel() or not key.numel():
+            return
+        given = projected or self._taken(layer, PROJECTIONS)
+        query_before, key_before = map(_by_heads, given, (query, key))
+        seen = Attended(query.detach(), key.detach(), scale, mask, causal, (query_before, key_before))
+        self.observer(self.names[layer], layer, seen)
 
-        def observed(layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
-            if layer in layers:
-                show(layer, query, key, *_of_transformers(layer, query, mask, **options))
-            return attend(layer, query, key, value, mask, **options)
+    def _ours(
+        self,
+        layer: QKNormAttention,
+        inputs: Callable[..., Any],
+        query: Tensor,
+        memory: Tensor | KeyValues | None,
+        attn_mask: Tensor | None,
+        is_causal: bool,
+        cache: KeyValueCache | None,
+        rotary: RotaryTables | None,
+    ) -> Any:
+        """Around `QKNormAttention._inputs`, which makes all that meets in the softmax."""
+        q, k, _, mask, causal = given = inputs(query, memory, attn_mask, is_causal, cache, rotary)
+        is_step = query.shape[1] == 1 and (cache is not None or isinstance(memory, KeyValues))
+        if not is_step:
+            self._show(layer, q, k, layer.softmax_scale, mask, causal)
+        return given
+
+    def _multihead(
+        self,
+        layer: MultiheadAttention,
+        attend: Callable[..., Any],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None,
+        need_weights: bool,
+        attn_mask: Tensor | None,
+        is_causal: bool,
+    ) -> Any:
+        """Around `MultiheadAttention._attend`, whose `_heads` makes what meets in the softmax."""
+        made: list[tuple[Tensor, ...]] = []
+
+        def keep(heads: Callable[..., tuple[Tensor, ...]], *sides: Tensor) -> tuple[Tensor, ...]:
+            made.append(heads(*sides))
+            return made[-1]
+
+        with _wrapping(layer, "_heads", keep):
+            attended = attend(query, key, value, key_padding_mask, need_weights, attn_mask, is_causal)
+        shape = (query.shape[0], layer.num_heads, query.shape[1], key.shape[1])
+        mask = merged_mask(attn_mask, key_padding_mask, shape, layer._added_keys, query.dtype)
+        q, k, _ = made.pop()
+        self._show(layer, q, k, layer.softmax_scale, mask, False, (query.detach(), key.detach()))
+        return attended
+
+    def _theirs(self, choose: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
+        """Around `AttentionInterface.get_interface`: the function it chooses, which shows what it is called with."""
+        attend = choose(*inputs)
+
+        def observed(
+            layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **options: Any
+        ) -> Any:
+            attended = attend(layer, query, key, value, attention_mask, **options)
+            if layer in self.names and query.shape[-2] > 1:
+                scale, mask, causal = _of_transformers(layer, query, attention_mask, **options)
+                q, k = self._taken(layer, INTERFACE_NORMS)
+                if q is None or k is None:
+                    self._show(layer, query, key, scale, mask, causal)
+                else:
+                    self._show(layer, q, k, 1.0, mask, causal)
+            return attended
 
         return observed
-
-    AttentionInterface.get_interface = choose_and_show
-    try:
-        yield
-    finally:
-        AttentionInterface.get_interface = choose
 
 
 def _of_transformers(
@@ -211,9 +285,72 @@ def _of_transformers(
     return scale, None, bool(causal) and query.shape[-2] > 1
 
 
-def _before_norms(projection: nn.Module, seen: Tensor, projected: dict[nn.Module, Tensor]) -> Tensor:
-    """What a projection gave, by heads; what was seen in the softmax where it gave something else beside."""
-    given = projected.pop(projection, None)
-    if given is None or given.shape[-1] != seen.shape[1] * seen.shape[-1]:
+def _by_heads(given: Tensor | None, seen: Tensor) -> Tensor:
+    """What a projection gave, by heads; what was seen in the softmax where it gave nothing, or more than that."""
+    if given is None:
         return seen
-    return given.view(*given.shape[:-1], seen.shape[1], -1).transpose(1, 2)
+    heads, dim = seen.shape[1], seen.shape[-1]
+    if given.dim() == 3 and given.shape[-1] == heads * dim:
+        given = given.unflatten(-1, (heads, dim)).transpose(1, 2)
+    fits = given.dim() == 4 and (given.shape[1], given.shape[-1]) == (heads, dim)
+    return given if fits else seen
+
+
+class _Uncompiled:
+    """A context without torch.compile; whoever is the last to leave it, in any order, restores what the first found."""
+
+    def __init__(self) -> None:
+        self._inside, self._stance = 0, ExitStack()
+
+    def __enter__(self) -> None:
+        if not self._inside:
+            self._stance.enter_context(torch.compiler.set_stance("force_eager"))
+        self._inside += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self._inside -= 1
+        if not self._inside:
+            self._stance.close()
+
+
+class _Wrapped:
+    """A method of a layer or a class, with wrappers around it that are called with the method and its arguments."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name, self.before = owner, name, vars(owner).get(name)
+        self.wrappers: list[Callable[..., Any]] = []
+        method = getattr(owner, name)
+
+        def wrapped(*inputs: Any, **options: Any) -> Any:
+            call = method
+            for wrapper in self.wrappers:
+                call = functools.partial(wrapper, call)
+            return call(*inputs, **options)
+
+        setattr(owner, name, torch.compiler.disable(wrapped))  # somebody may have compiled what calls the model
+
+    def restore(self) -> None:
+        """Leave the owner as it was: without the name, if the method is that of its class."""
+        if self.before is None:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.before)
+
+
+_UNCOMPILED = _Uncompiled()
+_WRAPPED: dict[tuple[Any, str], _Wrapped] = {}
+
+
+@contextmanager
+def _wrapping(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Put a wrapper around a method; the last to be taken away, in any order, leaves the method as it was."""
+    if (owner, name) not in _WRAPPED:
+        _WRAPPED[owner, name] = _Wrapped(owner, name)
+    wrapped = _WRAPPED[owner, name]
+    wrapped.wrappers.append(wrapper)
+    try:
+        yield
+    finally:
+        wrapped.wrappers.remove(wrapper)
+        if not wrapped.wrappers:
+            _WRAPPED.pop((owner, name)).restore()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -56,7 +57,8 @@ class Watch:
     def __enter__(self) -> Watch:
         for hook in (
             self.model.register_forward_pre_hook(torch.compiler.disable(self._begin)),
-            self.model.register_forward_hook(torch.compiler.disable(self._end), always_call=True),
+            # First of the hooks at the end, as it is last of those at the beginning: looks of several watches nest.
+            self.model.register_forward_hook(torch.compiler.disable(self._end), prepend=True, always_call=True),
         ):
             self._hooks.callback(hook.remove)
         return self
@@ -112,13 +114,18 @@ class Watch:
         if self.calls % self.every == 0:
             look = Look(self.calls, {})
             self._looking.callback(self._finish, look)
-            # Hooks would make a compiled model compile again: the call that is looked at runs as written.
-            self._looking.enter_context(torch.compiler.set_stance("force_eager"))
             self._looking.enter_context(observing(self.model, _Recorder(look.layers)))
         self.calls += 1
 
-    def _end(self, _model: nn.Module, _inputs: Any, _output: Any) -> None:
+    def _end(self, _model: nn.Module, _inputs: Any, output: Any) -> None:
+        began = len(self.looks)
         self._looking.close()
+        if output is not None and any(not look.layers for look in self.looks[began:]):  # None: the call has failed
+            warnings.warn(
+                f"watch saw no attention in a call of {type(self.model).__name__}: it knows QKNormAttention, qknorm's "
+                "MultiheadAttention with a norm and layers of transformers, and leaves out single decoding steps",
+                stacklevel=2,
+            )
 
     def _finish(self, look: Look) -> None:
         self.looks.append(look)
@@ -135,12 +142,13 @@ def watch(model: nn.Module, every: int = 100, writer: Writer | None = None) -> W
     The first call is included, and has step 0. Layers are this library's, and those of transformers. writer: a
     TensorBoard SummaryWriter, to which the means over heads are written as they come. Per layer and head:
 
-    g: what multiplies q̂·k̂; with other norms than Lp, or none, softmax scale · mean ‖q‖ · mean ‖k‖ in the softmax,
-    which for p = 2 is the same. bound: g · d^max(0, 1 − 2/p), which no logit of Lp-normalised queries and keys exceeds;
-    None without such. largest_logit: in absolute value, where a query may look. entropy: of the weights, relative to
-    that of equal weights, mean over the rows. saturated: the share of rows whose largest weight is above 0.99. Both
-    leave out rows with one key to choose. q_norm, k_norm: mean L2 norms of what the projections give, before any norm.
-    p: only where it is learned.
+    g: what multiplies q̂·k̂, at its largest where it grows with the length; with other norms than Lp, or none, softmax
+    scale · mean ‖q‖ · mean ‖k‖ in the softmax, which for p = 2 is the same. bound: g · d^max(0, 1 − 2/p), which no
+    logit of Lp-normalised queries and keys exceeds; None without such. largest_logit: in absolute value, where a query
+    may look. entropy: of the weights, relative to that of equal weights, mean over the rows. saturated: the share of
+    rows whose largest weight is above 0.99. Both leave out rows with one key to choose. q_norm, k_norm: mean L2 norms
+    of what the projections give, before any norm. p: only where it is learned. A call in which no attention is seen
+    gives a warning.
     """
     return Watch(model, every, writer)
 
@@ -169,8 +177,11 @@ def _sharpness(layer: nn.Module, seen: Attended) -> Diagnosis:
     heads, norm = seen.query.shape[1], query_norm(layer)
     g = getattr(norm, "g", getattr(norm, "scale", None))
     if not hasattr(norm, "p") or g is None or (isinstance(norm, GraftedNorm) and norm.strength < 1):
-        queries, keys = (seen.lengths(side).mean((0, 2)) for side in (seen.query, seen.key))
+        queries, visible = seen.lengths(seen.query).mean((0, 2)), seen.visible_keys()
+        keys = (seen.lengths(seen.key) * visible).sum((0, 2)) / visible.sum((0, 2))
         return {"g": (queries * keys * seen.scale).tolist(), "bound": None}
+    if (scaling := getattr(layer, "length_scaling", None)) is not None:
+        g = g * seen.length_factor(scaling)
     p: Tensor = torch.as_tensor(norm.p)
     bound = g.abs() * seen.query.shape[-1] ** (1 - 2 / p).clamp_min(0)
     measures = {"g": g.expand(heads).tolist(), "bound": bound.expand(heads).tolist()}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import qknorm
 from qknorm.attention.observed import Attended, observing
 from qknorm.attention.watch import Diagnosis, diagnose
 from qknorm.models.gpt import GPT, GPTConfig
+from tests.attention.hugging_face import tiny
 
 SHAPE = {"context": 16, "layers": 2, "heads": 2, "dim": 32, "dropout": 0.0}
 
@@ -143,6 +145,16 @@ def test_a_compiled_model_is_seen_and_not_compiled_again() -> None:
     assert len(graphs) == compiled_once
 
 
+@pytest.mark.parametrize("kind", [qknorm.QKNormAttention, qknorm.MultiheadAttention])
+def test_what_was_compiled_in_place_is_seen(kind: type[nn.Module]) -> None:
+    attention, x = kind(32, 2), torch.randn(2, 9, 32)
+    attention.compile(backend="eager")
+    with qknorm.watch(attention, every=2) as watched:
+        for _ in range(4):
+            attention(x) if kind is qknorm.QKNormAttention else attention(x, x, x)
+    assert [len(look.layers) for look in watched.looks] == [1, 1]
+
+
 def test_rows_and_table_show_every_head() -> None:
     model, numbers = gpt(per_head_scale=True), characters()
     with qknorm.watch(model) as watched:
@@ -193,8 +205,97 @@ def test_every_is_at_least_one() -> None:
         qknorm.watch(nn.Linear(1, 1), every=0)
 
 
-def test_nothing_seen_is_an_empty_table() -> None:
+def test_nothing_seen_is_an_empty_table_and_a_warning() -> None:
     model = nn.Linear(2, 2)
-    with qknorm.watch(model) as watched:
+    with qknorm.watch(model) as watched, pytest.warns(UserWarning, match="no attention in a call of Linear"):
         model(torch.randn(1, 2))
     assert watched.rows() == []
+
+
+def test_a_call_that_fails_is_not_warned_about() -> None:
+    with qknorm.watch(model := nn.Linear(2, 2)), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeError, match="shapes"):
+            model(torch.randn(1, 3))
+
+
+def test_two_watches_leave_compiling_as_it_was() -> None:
+    graphs = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    attention, x = qknorm.QKNormAttention(32, 2), torch.randn(2, 9, 32)
+    with qknorm.watch(attention) as a, qknorm.watch(attention, every=5) as b:
+        attention(x)
+        attention(x)
+    torch.compile(lambda x: x + 1, backend=backend)(x)
+    assert graphs
+    assert [len(watched.looks) for watched in (a, b)] == [1, 1]
+    assert a.rows() == b.rows()
+
+
+def test_the_bound_holds_where_g_grows_with_the_length() -> None:
+    attention = qknorm.QKNormAttention(32, 2, length_scaling=qknorm.LogLength(4), scale_init=10.0)
+    attention.k_proj.load_state_dict(attention.q_proj.state_dict())  # each position is most similar to itself
+    with qknorm.watch(attention, every=1) as watched:
+        attention(torch.randn(2, 256, 32))
+        attention(torch.randn(2, 64, 32), is_causal=True)
+        attention(torch.randn(2, 64, 32), attn_mask=torch.arange(64)[None] < 16)
+    for look, keys in zip(watched.looks, (256, 64, 16), strict=True):
+        numbers = look.layers[""]
+        expected = 10 * math.log(keys, 4)
+        assert numbers["g"] == numbers["bound"] == pytest.approx([expected] * 2)
+        assert numbers["largest_logit"] == pytest.approx([expected] * 2, rel=1e-4)
+
+
+def test_keys_that_nobody_sees_do_not_count() -> None:
+    attention, x = qknorm.QKNormAttention(32, 2, qk_norm="rms"), torch.randn(2, 9, 32)
+    padded = torch.cat([x, torch.zeros(2, 3, 32)], 1)
+    with torch.no_grad(), qknorm.watch(attention, every=1) as watched:
+        attention(x, is_causal=True)
+        attention(x, is_causal=True, cache=qknorm.KeyValueCache(max_length=64))
+        attention(x, padded, attn_mask=(torch.arange(12) < 9)[None, None, None])
+        attention(x, padded, is_causal=True)
+    expected, *others = (look.layers[""]["g"] for look in watched.looks)
+    assert all(g == pytest.approx(expected, rel=1e-5) for g in others)
+
+
+def test_multihead_attention_has_a_g_and_a_bound() -> None:
+    attention, x = qknorm.MultiheadAttention(32, 2, p=4.0, scale_init=3.0), torch.randn(9, 2, 32)
+    with qknorm.watch(attention) as watched:
+        attention(x, x, x)
+    (numbers,) = watched.looks[0].layers.values()
+    assert numbers["g"] == [3.0, 3.0]
+    assert numbers["bound"] == pytest.approx([3 * 16**0.5] * 2)
+    assert 0 < max(numbers["largest_logit"]) <= 3 * 16**0.5
+
+
+def test_norms_of_a_grafted_projection_are_those_before_its_norm() -> None:
+    model, numbers = tiny("Llama"), torch.randint(31, (2, 9))
+    before = diagnose(model, numbers)[0]
+    qknorm.graft(model, [numbers])
+    after = diagnose(model, numbers)[0]
+    assert after["q_norm"] == pytest.approx(before["q_norm"], rel=1e-4)
+    assert after["k_norm"] == pytest.approx(before["k_norm"], rel=1e-4)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+def test_norms_of_the_attention_interface_are_seen(family: str) -> None:
+    model, numbers = tiny(family), torch.randint(31, (2, 9))
+    plain = diagnose(model, numbers)[0]
+    qknorm.hf.add_lp_norms(model, scale_init=50.0)
+    layer = diagnose(model, numbers)[0]
+    assert layer["g"] == layer["bound"] == pytest.approx([50.0] * 4)
+    assert layer["q_norm"] == pytest.approx(plain["q_norm"], rel=1e-4)
+    assert all(3 < logit <= 50.001 for logit in layer["largest_logit"])
+    model.set_attn_implementation("sdpa")
+    assert diagnose(model, numbers)[0] == plain
+
+
+def test_a_layer_with_norms_of_the_attention_interface_is_not_grafted() -> None:
+    model = tiny("Llama")
+    qknorm.hf.add_lp_norms(model)
+    with pytest.raises(ValueError, match="no attention layer without query-key normalisation"):
+        qknorm.graft(model, [torch.randint(31, (2, 9))])
