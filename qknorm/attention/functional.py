@@ -17,7 +17,7 @@ from qknorm.attention.jagged import normalize_jagged
 from qknorm.attention.lp import DEFAULT_EPS, checked_p, normalize_rotated
 from qknorm.attention.rotary import RotaryTables
 from qknorm.ops import attention as with_dropout
-from qknorm.ops import checks, is_left_to_torch
+from qknorm.ops import checks, has_values, is_left_to_torch, is_traced
 
 Layout: TypeAlias = Literal["bhld", "blhd"]
 """(batch, heads, length, head_dim), or (batch, length, heads, head_dim) as flash-attn has it."""
@@ -124,17 +124,25 @@ def attend(
     )
     if dropout_p > 0 or not out.is_cpu or is_left_to_torch(query, key, value):
         return out
-    if torch.compiler.is_compiling():
-        return out + 0.0 * (query.select(-1, 0).sum() + key.select(-1, 0).sum())  # NaN if any is
+    if is_traced():
+        return out + torch.where(_begins_with_nan(query) | _begins_with_nan(key), math.nan, 0.0)
     if not _hides_nan(out, query, key):
         return out
     return _attend_to_nan(query, key, value, scale, attn_mask, is_causal, enable_gqa)
 
 
+def _begins_with_nan(vectors: Tensor) -> Tensor:
+    """Whether the first entry of any vector is NaN: a norm, like a projection, spreads NaN over the whole vector.
+
+    A sum would be NaN too where infinities of both signs meet, and infinite where it leaves half precision.
+    """
+    return vectors.select(-1, 0).isnan().any()
+
+
 @torch.no_grad()
 def _hides_nan(out: Tensor, query: Tensor, key: Tensor) -> bool:
     """Whether rows are zero that should be NaN: torch's fused CPU attention takes logits of NaN for masked ones."""
-    if not out.numel() or bool(out.select(-1, 0).all()):
+    if not has_values(out) or not out.numel() or bool(out.select(-1, 0).all()):
         return False
     return bool(query.isnan().any() or key.isnan().any())
 
