@@ -7,6 +7,7 @@ flows and torch's fused kernels, which take no learnable scale, can be used.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Literal, TypeAlias
 
 import torch
@@ -115,6 +116,7 @@ def attend(
     """Attend over queries and keys that are already normalised, as torch does; a mask may also be causal."""
     checks.heads(query, key, value, enable_gqa)
     checks.probability("dropout_p", dropout_p)
+    checks.mask(attn_mask)
     if is_causal and attn_mask is not None:
         attn_mask, is_causal = merged(attn_mask, top_left(query, key)), False
     if dropout_p > 0 and with_dropout.takes(query, key, value, attn_mask):
@@ -173,22 +175,28 @@ def attention_weights(
     is_causal: bool = False,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """The probabilities of `attend`, in the dtype of the query, from logits in float32 or wider."""
+    """The probabilities of `attend`, in the dtype of the query, from logits in float32 or wider even under autocast."""
     checks.heads(query, key, key, enable_gqa)
-    wide = torch.promote_types(query.dtype, torch.float32)
+    checks.mask(attn_mask)
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
-    logits = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
+    logits = _wide_logits(query, key, scale)
     if is_causal:
         attn_mask = merged(attn_mask, top_left(query, key))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         logits = logits.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
-        if not attn_mask.is_floating_point():
-            raise TypeError(f"attn_mask must be boolean or floating-point, not {attn_mask.dtype}")
         logits = logits + attn_mask
     attends_to_nothing = (logits == -math.inf).all(-1, keepdim=True)
     return logits.masked_fill(attends_to_nothing, 0).softmax(-1).masked_fill(attends_to_nothing, 0).to(query.dtype)
+
+
+def _wide_logits(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    wide, device = torch.promote_types(query.dtype, torch.float32), query.device.type
+    # Asked first: an exported program would keep even an autocast that changes nothing, as a graph of its own.
+    is_autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    with torch.autocast(device, enabled=False) if is_autocast else nullcontext():
+        return query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
 
 
 def merged(attn_mask: Tensor | None, visible: Tensor) -> Tensor:

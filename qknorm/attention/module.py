@@ -16,6 +16,7 @@ from qknorm.attention.functional import attend, attention_weights, merged, top_l
 from qknorm.attention.length import LengthScaling, length_scaling_of, scaled_for_length
 from qknorm.attention.norms import Heads, LpNorm, QKNorm, kind_of
 from qknorm.attention.rotary import RotaryTables
+from qknorm.ops import checks
 from qknorm.ops.shared_attention import attend_to_shared
 
 __all__ = ["KeyValueCache", "KeyValues", "LpNorm", "QKNorm", "QKNormAttention", "parameter_groups"]
@@ -197,6 +198,7 @@ class QKNormAttention(nn.Module):
         rotary: RotaryTables | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
         self._check(query, memory, cache, rotary)
+        checks.mask(attn_mask)
         q = self._queries(query, rotary)
         if isinstance(memory, KeyValues):
             keys, values = memory

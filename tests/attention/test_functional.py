@@ -323,6 +323,31 @@ def test_autocast_runs_in_half_precision_and_g_stays_wide() -> None:
     assert dg.dtype == torch.float32
 
 
+@pytest.mark.parametrize("run", [qk_attention_weights, torch.compile(qk_attention_weights, backend="eager")])
+@pytest.mark.parametrize("kv_heads", [HEADS, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_autocast_leaves_the_weights_exact(run: Callable[..., Tensor], dtype: torch.dtype, kv_heads: int) -> None:
+    """They are for looking at, from logits in float32."""
+    q, k, _ = inputs(9, kv_heads, dtype)
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = run(q, k, torch.tensor(12.0), enable_gqa=True)
+    torch.testing.assert_close(weights, qk_attention_weights(q, k, torch.tensor(12.0), enable_gqa=True))
+
+
+@pytest.mark.parametrize("run", [qk_attention, torch.compile(qk_attention, backend="eager")])
+@pytest.mark.parametrize("hidden", [False, True], ids=["numbers", "NaN"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_under_autocast_the_result_has_the_type_of_torchs(
+    run: Callable[..., Tensor], dtype: torch.dtype, dropout: float, hidden: bool
+) -> None:
+    q, k, v = constants(HEADS, dtype)
+    q[0, 1, 4] = math.nan if hidden else 0.0
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = F.scaled_dot_product_attention(q, k, v)
+        assert run(q, k, v, 5.0, dropout_p=dropout).dtype == expected.dtype
+
+
 def test_dropout_keeps_the_mean() -> None:
     q, k, v = (torch.randn(1, 1, 8, 16) for _ in range(3))
     expected = qk_attention(q, k, v, 5.0)
@@ -346,13 +371,17 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"heads, length, head_dim"):
             qk_attention(torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4), 5.0)
 
-    def test_masks_are_boolean_or_added(self) -> None:
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.complex64])
+    @pytest.mark.parametrize("is_causal", [True, False])
+    def test_masks_are_boolean_or_added(self, is_causal: bool, dtype: torch.dtype) -> None:
         q, k, v = inputs(9, HEADS)
-        mask = torch.ones(9, 9, dtype=torch.long)
-        with pytest.raises(TypeError, match="boolean or floating-point"):
-            qk_attention_weights(q, k, 5.0, attn_mask=mask)
-        with pytest.raises(RuntimeError, match="attn_mask"):
-            qk_attention(q, k, v, 5.0, attn_mask=mask)
+        options: dict[str, Any] = {"attn_mask": torch.ones(9, 9, dtype=dtype), "is_causal": is_causal}
+        sentence = f"attn_mask must be boolean or floating-point, not {dtype}"
+        with pytest.raises(TypeError, match=sentence):
+            qk_attention_weights(q, k, 5.0, **options)
+        for dropout in (0.0, 0.3):
+            with pytest.raises(TypeError, match=sentence):
+                qk_attention(q, k, v, 5.0, dropout_p=dropout, **options)
 
     def test_integers_are_refused(self) -> None:
         tensor = torch.ones(1, 1, 2, 4, dtype=torch.long)

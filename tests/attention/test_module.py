@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qknorm import (
+    KeyValueCache,
     LpNorm,
     QKNormAttention,
     comparable_scale,
@@ -161,6 +163,17 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(attention(x), attention(x))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [{}, {"qk_norm": None}, {"num_kv_heads": 2}], ids=kind_name)
+def test_autocast_leaves_the_logits_of_weights_exact(kind: dict[str, Any]) -> None:
+    attention, x = QKNormAttention(DIM, HEADS, **kind), sequence()
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = attention.weights(x)
+        q, k = attention._queries(x), attention.key_values(x).keys.repeat_interleave(HEADS // attention.num_kv_heads, 1)
+    logits = q.double() @ k.double().transpose(-2, -1) * attention.softmax_scale
+    torch.testing.assert_close(weights, logits.softmax(-1).bfloat16(), rtol=0.004, atol=0)  # rounded once
+
+
 def test_padding_has_no_influence() -> None:
     attention = QKNormAttention(DIM, HEADS)
     x, memory = sequence(), sequence(17)
@@ -297,3 +310,14 @@ def test_impossible_settings_are_refused(arguments: dict[str, Any], message: str
 def test_a_query_of_the_wrong_width_is_refused() -> None:
     with pytest.raises(ValueError, match=r"query must be \(batch, length, 32\), not \(3, 10, 16\)"):
         QKNormAttention(DIM, HEADS)(torch.randn(3, 10, 16))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("length_scaling", ["log", None])
+def test_a_mask_of_whole_numbers_is_refused(length_scaling: Any, is_causal: bool) -> None:
+    attention = QKNormAttention(DIM, HEADS, length_scaling=length_scaling)
+    options = {"attn_mask": torch.ones(LENGTH, LENGTH, dtype=torch.long), "is_causal": is_causal}
+    for call in (attention, attention.weights, partial(attention, cache=KeyValueCache())):
+        with pytest.raises(TypeError, match=r"attn_mask must be boolean or floating-point, not torch\.int64"):
+            call(sequence(), **options)
