@@ -131,9 +131,9 @@ def _rows(layer: nn.Module) -> dict[str, tuple[int, int]]:
             queries = {name: (own[name], 0) for name in _of(query, own)}
             return queries | {name: (0, own[name]) for name in _of(key, own)}
     if own.keys() >= _TORCHS_SEPARATE:
-        queries, keys = own["q_proj_weight"], own["k_proj_weight"]
-        biases = {"in_proj_bias": (queries, keys)} if "in_proj_bias" in own else {}
-        return {"q_proj_weight": (queries, 0), "k_proj_weight": (0, keys)} | biases
+        of_queries, of_keys = own["q_proj_weight"], own["k_proj_weight"]
+        biases = {"in_proj_bias": (of_queries, of_keys)} if "in_proj_bias" in own else {}
+        return {"q_proj_weight": (of_queries, 0), "k_proj_weight": (0, of_keys)} | biases
     third = own.get("in_proj_weight", 0) // 3
     return {name: (third, third) for name in ("in_proj_weight", "in_proj_bias") if third and name in own}
 
