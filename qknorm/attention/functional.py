@@ -7,6 +7,7 @@ flows and torch's fused kernels, which take no learnable scale, can be used.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Literal, TypeAlias
 
 import torch
@@ -17,7 +18,7 @@ from qknorm.attention.jagged import normalize_jagged
 from qknorm.attention.lp import DEFAULT_EPS, checked_p, normalize_rotated
 from qknorm.attention.rotary import RotaryTables
 from qknorm.ops import attention as with_dropout
-from qknorm.ops import checks, is_left_to_torch
+from qknorm.ops import checks, has_values, is_left_to_torch, is_traced
 
 Layout: TypeAlias = Literal["bhld", "blhd"]
 """(batch, heads, length, head_dim), or (batch, length, heads, head_dim) as flash-attn has it."""
@@ -115,6 +116,7 @@ def attend(
     """Attend over queries and keys that are already normalised, as torch does; a mask may also be causal."""
     checks.heads(query, key, value, enable_gqa)
     checks.probability("dropout_p", dropout_p)
+    checks.mask(attn_mask)
     if is_causal and attn_mask is not None:
         attn_mask, is_causal = merged(attn_mask, top_left(query, key)), False
     if dropout_p > 0 and with_dropout.takes(query, key, value, attn_mask):
@@ -124,17 +126,25 @@ def attend(
     )
     if dropout_p > 0 or not out.is_cpu or is_left_to_torch(query, key, value):
         return out
-    if torch.compiler.is_compiling():
-        return out + 0.0 * (query.select(-1, 0).sum() + key.select(-1, 0).sum())  # NaN if any is
+    if is_traced():
+        return out + torch.where(_begins_with_nan(query) | _begins_with_nan(key), math.nan, 0.0)
     if not _hides_nan(out, query, key):
         return out
     return _attend_to_nan(query, key, value, scale, attn_mask, is_causal, enable_gqa)
 
 
+def _begins_with_nan(vectors: Tensor) -> Tensor:
+    """Whether the first entry of any vector is NaN: a norm, like a projection, spreads NaN over the whole vector.
+
+    A sum would be NaN too where infinities of both signs meet, and infinite where it leaves half precision.
+    """
+    return vectors.select(-1, 0).isnan().any()
+
+
 @torch.no_grad()
 def _hides_nan(out: Tensor, query: Tensor, key: Tensor) -> bool:
     """Whether rows are zero that should be NaN: torch's fused CPU attention takes logits of NaN for masked ones."""
-    if not out.numel() or bool(out.select(-1, 0).all()):
+    if not has_values(out) or not out.numel() or bool(out.select(-1, 0).all()):
         return False
     return bool(query.isnan().any() or key.isnan().any())
 
@@ -165,22 +175,28 @@ def attention_weights(
     is_causal: bool = False,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """The probabilities of `attend`, in the dtype of the query, from logits in float32 or wider."""
+    """The probabilities of `attend`, in the dtype of the query, from logits in float32 or wider even under autocast."""
     checks.heads(query, key, key, enable_gqa)
-    wide = torch.promote_types(query.dtype, torch.float32)
+    checks.mask(attn_mask)
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
-    logits = query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
+    logits = _wide_logits(query, key, scale)
     if is_causal:
         attn_mask = merged(attn_mask, top_left(query, key))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         logits = logits.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
-        if not attn_mask.is_floating_point():
-            raise TypeError(f"attn_mask must be boolean or floating-point, not {attn_mask.dtype}")
         logits = logits + attn_mask
     attends_to_nothing = (logits == -math.inf).all(-1, keepdim=True)
     return logits.masked_fill(attends_to_nothing, 0).softmax(-1).masked_fill(attends_to_nothing, 0).to(query.dtype)
+
+
+def _wide_logits(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    wide, device = torch.promote_types(query.dtype, torch.float32), query.device.type
+    # Asked first: an exported program would keep even an autocast that changes nothing, as a graph of its own.
+    is_autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    with torch.autocast(device, enabled=False) if is_autocast else nullcontext():
+        return query.to(wide) @ key.to(wide).transpose(-2, -1) * scale
 
 
 def merged(attn_mask: Tensor | None, visible: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from qknorm.attention.functional import attend, attention_weights, merged, top_l
 from qknorm.attention.length import LengthScaling, length_scaling_of, scaled_for_length
 from qknorm.attention.norms import Heads, LpNorm, QKNorm, kind_of
 from qknorm.attention.rotary import RotaryTables
+from qknorm.ops import checks
 from qknorm.ops.shared_attention import attend_to_shared
 
 __all__ = ["KeyValueCache", "KeyValues", "LpNorm", "QKNorm", "QKNormAttention", "parameter_groups"]
@@ -139,12 +140,13 @@ class QKNormAttention(nn.Module):
         cached ones and, if causal, to the new ones up to themselves. rotary: (cos, sin) of the positions of `query`,
         self-attention only; see `Rotary`.
         """
-        if cache is not None and attn_mask is None and query.shape[1] == 1 and self.length_scaling is None:
+        dropout = self.dropout if self.training else 0.0
+        is_simple = attn_mask is None and self.length_scaling is None and not dropout
+        if cache is not None and query.shape[1] == 1 and is_simple:
             self._check(query, memory, cache, rotary)
             step = self.key_values(query, rotary=rotary)
             return self._output(cache.attend(self._queries(query, rotary), step, self.softmax_scale))
         q, k, v, attn_mask, is_causal = self._inputs(query, memory, attn_mask, is_causal, cache, rotary)
-        dropout = self.dropout if self.training else 0.0
         return self._output(attend(q, k, v, self.softmax_scale, attn_mask, is_causal, dropout, self._shares_kv_heads))
 
     def weights(
@@ -197,6 +199,7 @@ class QKNormAttention(nn.Module):
         rotary: RotaryTables | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
         self._check(query, memory, cache, rotary)
+        checks.mask(attn_mask)
         q = self._queries(query, rotary)
         if isinstance(memory, KeyValues):
             keys, values = memory
@@ -236,7 +239,8 @@ class QKNormAttention(nn.Module):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """As many heads as there are: under tensor parallelism each process has some of them."""
-        return x.view(x.shape[0], x.shape[1], -1, self.head_dim).transpose(1, 2)
+        heads: Tensor = x.unflatten(-1, (-1, self.head_dim))  # unlike a view, it counts heads of nothing
+        return heads.transpose(1, 2)
 
     def _output(self, attended: Tensor) -> Tensor:
         projected: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))
@@ -258,21 +262,25 @@ def parameter_groups(model: nn.Module, weight_decay: float, scale_lr: float | No
 
     Decay would pull g, the norms' weights and the biases towards zero; they are recognised by having fewer than
     two dimensions or belonging to a module whose own name ends in "norm". Adam moves any g by about the learning
-    rate per update, which is little when g is about ten: `scale_lr` puts every g into a third group with that rate.
-    Frozen parameters are left out.
+    rate per update, which is little when g is about ten: `scale_lr` puts g of every `LpNorm`, whatever its name, into a
+    third group with that rate. Frozen parameters are left out, and shared ones are given once.
     """
     decayed: list[nn.Parameter] = []
     undecayed: list[nn.Parameter] = []
     scales: list[nn.Parameter] = []
+    of_norms = _ids_of_g(model)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            owner, _, own_name = name.rpartition(".")
-            in_norm = owner.endswith("norm")
-            is_g = in_norm and own_name in ("scale", "log_scale")
-            group = undecayed if in_norm or parameter.dim() < 2 else decayed
+            is_g, in_norm = id(parameter) in of_norms, name.rpartition(".")[0].endswith("norm")
+            group = undecayed if is_g or in_norm or parameter.dim() < 2 else decayed
             (scales if is_g and scale_lr is not None else group).append(parameter)
     groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": weight_decay},
         {"params": undecayed, "weight_decay": 0.0},
     ]
     return groups if scale_lr is None else [*groups, {"params": scales, "weight_decay": 0.0, "lr": scale_lr}]
+
+
+def _ids_of_g(model: nn.Module) -> set[int]:
+    norms = (module for module in model.modules() if isinstance(module, LpNorm))
+    return {id(g) for norm in norms for g in (norm.scale, norm.log_scale) if g is not None}

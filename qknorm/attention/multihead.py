@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from qknorm.attention.functional import attend, attention_weights
 from qknorm.attention.norms import Heads, QKNorm, kind_of
@@ -20,13 +21,23 @@ from qknorm.attention.torch_masks import check_dimensions, check_kinds, merged_m
 _TorchMultiheadAttention = nn.MultiheadAttention
 
 
+class OutProjection(NonDynamicallyQuantizableLinear):
+    """The output projection of torch's module, which starts by itself as it starts there: without biases."""
+
+    def reset_parameters(self) -> None:
+        """Draw weights, and biases as well, as torch does before it sets them to zero: one seed gives one start."""
+        super().reset_parameters()
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
 class MultiheadAttention(_TorchMultiheadAttention):
     """`torch.nn.MultiheadAttention` with softmax(g · q̂ k̂ᵀ) v instead of softmax(q kᵀ / √head_dim) v.
 
     The arguments up to `dtype` are torch's, and so is `forward`. The others, keyword-only, are those of
     `QKNormAttention`; eps defaults to the norm's own. `qk_norm=None` is torch's module itself.
     `bias_k` is normalised like any other key; the key that `add_zero_attn` adds stays zero. A query that may attend to
-    nothing gets zeros, where torch returns NaN if weights are needed.
+    nothing gets zeros, where torch returns NaN if weights are needed. Values are normalised if the kind says so.
     A state dict of torch's module lacks only the norms' parameters: load it with `strict=False`.
     """
 
@@ -56,19 +67,22 @@ class MultiheadAttention(_TorchMultiheadAttention):
         self.qk_norm = None if qk_norm == "none" else qk_norm
         options = {"p": p, "eps": eps, "scale_init": scale_init, "per_head_scale": per_head_scale}
         norms = kind_of(qk_norm, options).make(Heads(num_heads, self.head_dim, device, dtype))
-        self.q_norm, self.k_norm, self.softmax_scale = norms.query, norms.key, norms.softmax_scale
+        self.q_norm, self.k_norm, self.v_norm, self.softmax_scale = norms
+        self.out_proj = _starting_by_itself(self.out_proj)
         if self.qk_norm is not None:
             # For inference torch's encoder layers compute attention from the weights, without calling this module or
             # its norms, unless there is a hook that would be passed over.
             self.register_forward_pre_hook(_is_to_be_called)
 
     def reset_parameters(self) -> None:
-        """Draw the weights again, as the constructor does, and reset g."""
-        self.out_proj.reset_parameters()
-        self._reset_parameters()
-        for norm in (self.q_norm, self.k_norm):
-            if callable(reset := getattr(norm, "reset_parameters", None)):
-                reset()
+        """Draw the weights of queries, keys and values again, as torch does; norms and `out_proj` reset themselves."""
+        for name, parameter in self.named_parameters(recurse=False):
+            if name == "in_proj_bias":
+                nn.init.zeros_(parameter)
+            elif name in ("bias_k", "bias_v"):
+                nn.init.xavier_normal_(parameter)
+            else:
+                nn.init.xavier_uniform_(parameter)
 
     def forward(
         self,
@@ -184,9 +198,9 @@ class MultiheadAttention(_TorchMultiheadAttention):
         return [torch.cat([side, bias.expand(side.shape[0], 1, -1)], dim=1) for side, bias in sides]
 
     def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Normalised queries, normalised keys, and values, (batch, heads, length, head_dim)."""
+        """Normalised queries and keys, and values as their kind wants them, (batch, heads, length, head_dim)."""
         q, k, v = (side.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for side in (query, key, value))
-        q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = self.q_norm(q), self.k_norm(k), self.v_norm(v)
         if self.add_zero_attn:
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
         return q, k, v
@@ -248,6 +262,14 @@ class MultiheadAttention(_TorchMultiheadAttention):
             why = "key and value have sequences of different lengths"
         if why:
             raise AssertionError(f"MultiheadAttention does not support NestedTensor here, because {why}")
+
+
+def _starting_by_itself(projection: nn.Linear) -> OutProjection:
+    """The same parameters; on "meta" nothing is drawn for others."""
+    has_bias = projection.bias is not None
+    own = OutProjection(projection.in_features, projection.out_features, has_bias, device="meta")
+    own.weight, own.bias = projection.weight, projection.bias
+    return own
 
 
 def _padding(nested: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from qknorm.attention.lp import DEFAULT_EPS, checked_p, normalize_rotated
 from qknorm.attention.rotary import RotaryTables, rotate
 from qknorm.attention.scale import comparable_scale, unit_variance_scale
+from qknorm.ops import has_values
 
 _P_TOLERANCE = 0.01  # of a checkpoint that somebody rounded to half precision
 
@@ -47,7 +49,7 @@ class LpNorm(nn.Module):
         log_scale: bool = False,
     ) -> None:
         super().__init__()
-        (self.dim,) = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        self.dim = _one_dimension(normalized_shape)
         self.p, self.eps = checked_p(p), DEFAULT_EPS if eps is None else eps
         self.scale_init = unit_variance_scale(p, self.dim) if scale_init is None else _checked_start(scale_init)
         if log_scale and self.scale_init <= 0:
@@ -70,6 +72,8 @@ class LpNorm(nn.Module):
         return self.scale if self.log_scale is None else self.log_scale.exp()
 
     def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+        if x.shape[-1:] != (self.dim,):
+            raise ValueError(f"LpNorm({self.dim}) needs (..., {self.dim}), not {tuple(x.shape)}")
         return normalize_rotated(x, self.g, self.p, self.eps, rotary)
 
     def extra_repr(self) -> str:
@@ -83,19 +87,26 @@ class LpNorm(nn.Module):
             destination[prefix + _EXTRA] = torch.tensor([self.p], dtype=torch.float32, device="cpu")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        self._convert(state_dict, prefix)
-        p = float(state_dict.pop(prefix + _EXTRA, self.p))
+        name, errors = prefix.removesuffix(".") or "LpNorm", others[-1]
+        errors.extend(f"{name} {difference}" for difference in self._convert(state_dict, prefix))
+        stored = state_dict.pop(prefix + _EXTRA, self.p)
+        p = self.p if isinstance(stored, Tensor) and not has_values(stored) else float(stored)
         if not math.isclose(p, self.p, rel_tol=_P_TOLERANCE):
-            name = prefix.removesuffix(".") or "LpNorm"
-            errors: list[str] = others[-1]
             errors.append(f"{name} normalises with p = {self.p:g}, but the checkpoint was trained with p = {p:g}.")
         super()._load_from_state_dict(state_dict, prefix, *others)
 
-    def _convert(self, state_dict: dict[str, Any], prefix: str) -> None:
-        """From one way of keeping g to the other, and from the shape () of earlier versions to (1,)."""
+    def _convert(self, state_dict: dict[str, Any], prefix: str) -> Iterator[str]:
+        """From one way of keeping g to the other, and from the shape () of earlier versions to (1,).
+
+        What cannot be converted is an error, and the parameter stays as it is.
+        """
         one_dimensional(state_dict, prefix + "scale")
         if self.log_scale is not None and prefix + "scale" in state_dict:
-            state_dict[prefix + "log_scale"] = state_dict.pop(prefix + "scale").log()
+            scale = state_dict.pop(prefix + "scale")
+            impossible = _without_logarithm(scale)
+            state_dict[prefix + "log_scale"] = self.log_scale.detach() if impossible else scale.log()
+            for g in impossible[:1]:
+                yield f"learns ln g, but the checkpoint holds g = {g:g}, which has no logarithm: use log_scale=False."
         if self.scale is not None and prefix + "log_scale" in state_dict:
             state_dict[prefix + "scale"] = state_dict.pop(prefix + "log_scale").exp()
 
@@ -107,6 +118,12 @@ def one_dimensional(state_dict: dict[str, Any], key: str) -> None:
     """Turn a tensor of shape (), as g was before FSDP needed a dimension, into one of shape (1,)."""
     if key in state_dict and state_dict[key].dim() == 0:
         state_dict[key] = state_dict[key].reshape(1)
+
+
+def _without_logarithm(scale: Tensor) -> list[float]:
+    """All that are not positive, where they can be read; of a `DTensor`, among those that this process has."""
+    own: Tensor = scale.to_local() if hasattr(scale, "to_local") else scale
+    return [g for g in own.tolist() if not g > 0] if has_values(own) else []
 
 
 class HeadRMSNorm(nn.RMSNorm):
@@ -257,6 +274,15 @@ def kind_of(qk_norm: QKNorm | None, options: Mapping[str, Any]) -> QKNormKind:
 
 def _options(name: str) -> set[str]:
     return {field.name for field in dataclasses.fields(KINDS[name])}
+
+
+def _one_dimension(normalized_shape: int | Sequence[int]) -> int:
+    if isinstance(normalized_shape, (int, numbers.Integral)):  # as for RMSNorm, NumPy's too
+        return int(normalized_shape)
+    shape = tuple(normalized_shape)
+    if len(shape) != 1:
+        raise ValueError(f"LpNorm normalises over one dimension, so normalized_shape must be one number, not {shape}")
+    return shape[0]
 
 
 def _checked_start(scale_init: float) -> float:

@@ -13,6 +13,7 @@ from qknorm.attention.observed import arguments, evaluating
 __all__ = ["assert_normalized"]
 
 _SEPARATE = (("q_proj", "k_proj"), ("query", "key"), ("to_q", "to_k"), ("q", "k"))
+_TORCHS_SEPARATE = {"q_proj_weight", "k_proj_weight"}  # of nn.MultiheadAttention with a kdim or vdim
 _FACTORS = (4.0, 0.25)  # powers of two scale without rounding; smaller shows what larger hides in saturated attention
 
 
@@ -21,21 +22,26 @@ def assert_normalized(model: nn.Module, batch: Any, *, tolerance: float = 0.01) 
 
     batch: the model's input; a mapping holds arguments by name, a tuple or list in order. An output moves if an entry
     changes by more than `tolerance` of the largest; the eps of a norm moves it less.
-    Layers are modules with a q_proj and a k_proj, or another common pair of names, or torch's in_proj_weight. The model
-    runs in eval mode, with other tensors in place of its parameters, which never change.
+    Layers are modules with a q_proj and a k_proj, or another common pair of names, or torch's in_proj_weight, or its
+    q_proj_weight and k_proj_weight. The model runs in eval mode, with other tensors in place of its parameters, which
+    never change.
     """
-    layers = {name: layer for name, layer in model.named_modules() if _rows(layer)}
-    if not layers:
-        raise ValueError("the model has no attention layer: no module has a q_proj and a k_proj, or an in_proj_weight")
+    layers = _layers(model)
     with evaluating(model):
         trials = [_Trial(model, name, layer, batch) for name, layer in layers.items()]
-        moved = {trial.title: max(trial.movement(factor, factor) for factor in _FACTORS) for trial in trials}
+        moved = {trial.title: _largest(trial.movement(factor, factor) for factor in _FACTORS) for trial in trials}
+        silent = [trial.title for trial in trials if trial.is_silent]
         still = [trial for trial in trials if moved[trial.title] <= tolerance]
         blind = [trial.title for trial in still if trial.movement(-1.0, 1.0) <= tolerance]
     if failed := [f"{title} (by {share:.0%})" for title, share in moved.items() if not share <= tolerance]:
         raise AssertionError(
             f"{len(failed)} of {len(layers)} attention layers are not normalised: scaling W_q and W_k moves the output "
             f"of {', '.join(failed)}"
+        )
+    if silent:
+        raise ValueError(
+            f"nothing is proved about {', '.join(silent)}: its output is all zeros or empty, as with an out_proj that "
+            "starts at zero; draw its weights first"
         )
     if blind:
         raise ValueError(
@@ -44,12 +50,24 @@ def assert_normalized(model: nn.Module, batch: Any, *, tolerance: float = 0.01) 
         )
 
 
+def _layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Every attention layer by its name; it is an error if there is none, or one that cannot be tried."""
+    layers = {name: layer for name, layer in model.named_modules() if _rows(layer)}
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.MultiheadAttention) and name not in layers:
+            reason = "its queries and keys are not made by parameters of torch's names"
+            raise ValueError(f"{_title(name)} cannot be tried: {reason}")
+    if not layers:
+        raise ValueError("the model has no attention layer: no module has a q_proj and a k_proj, or an in_proj_weight")
+    return layers
+
+
 class _Trial:
     """One attention layer of a model, and how far its output moves when its queries and keys are multiplied."""
 
     def __init__(self, model: nn.Module, name: str, layer: nn.Module, batch: Any) -> None:
         self.model, self.name, self.layer, self.batch = model, name, layer, batch
-        self.title = name or "the model itself"
+        self.title = _title(name)
         self.outputs = self._run({})
         if not self.outputs:
             raise ValueError(f"the batch does not reach {self.title}")
@@ -58,8 +76,12 @@ class _Trial:
         """The largest change, relative to the largest number; NaN where the output becomes NaN."""
         prefix = f"{self.name}." if self.name else ""
         outputs = self._run({prefix + name: tensor for name, tensor in _scaled(self.layer, queries, keys).items()})
-        compared = zip(self.outputs, outputs, strict=True)
-        return float(torch.stack([(new - old).abs().max() / old.abs().max() for old, new in compared]).max())
+        return _largest(_change(old, new) for old, new in zip(self.outputs, outputs, strict=True))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing comes out, whatever the queries and keys."""
+        return not any(output.any() for output in self.outputs)
 
     def _run(self, parameters: dict[str, Tensor]) -> list[Tensor]:
         """What the layer answers, call by call, in a model with these parameters in place of its own."""
@@ -74,6 +96,22 @@ class _Trial:
         finally:
             hook.remove()
         return outputs
+
+
+def _title(name: str) -> str:
+    return name or "the model itself"
+
+
+def _change(old: Tensor, new: Tensor) -> float:
+    """The largest change of an entry, relative to the largest entry; 0 where nothing changes, even if all is zero."""
+    if torch.equal(old, new):
+        return 0.0
+    return float((new - old).abs().max() / old.abs().max())
+
+
+def _largest(numbers: Iterable[float]) -> float:
+    """The largest number, or NaN if there is one; Python's max would pass over it."""
+    return float(torch.tensor([*numbers], dtype=torch.float64).max())
 
 
 def _scaled(layer: nn.Module, queries: float, keys: float) -> dict[str, Tensor]:
@@ -92,6 +130,10 @@ def _rows(layer: nn.Module) -> dict[str, tuple[int, int]]:
         if f"{query}.weight" in own and f"{key}.weight" in own:
             queries = {name: (own[name], 0) for name in _of(query, own)}
             return queries | {name: (0, own[name]) for name in _of(key, own)}
+    if own.keys() >= _TORCHS_SEPARATE:
+        of_queries, of_keys = own["q_proj_weight"], own["k_proj_weight"]
+        biases = {"in_proj_bias": (of_queries, of_keys)} if "in_proj_bias" in own else {}
+        return {"q_proj_weight": (of_queries, 0), "k_proj_weight": (0, of_keys)} | biases
     third = own.get("in_proj_weight", 0) // 3
     return {name: (third, third) for name in ("in_proj_weight", "in_proj_bias") if third and name in own}
 

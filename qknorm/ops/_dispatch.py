@@ -5,6 +5,7 @@ the library of kernels, once it is loaded, registers itself for the CPU on top. 
 mode, a compiler) sees the operator, and what it sees is what runs. The first call on a CPU loads the library.
 
 `is_left_to_torch` is the one other decision: where torch rewrites code, plain operations serve better than an operator.
+Checks that read numbers ask `has_values` first; they are all that shapes without values, or a tracer, go without.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from qknorm.ops import _build
@@ -133,6 +136,18 @@ def is_left_to_torch(*tensors: Tensor | None) -> bool:
         or torch.jit.is_tracing()  # type: ignore[attr-defined]
         or any(type(tensor) not in _PLAIN_TENSORS and is_traceable_wrapper_subclass(tensor) for tensor in tensors)
     )
+
+
+def is_traced() -> bool:
+    """Whether operations are written down to be run later, by a compiler or by `make_fx`."""
+    return torch.compiler.is_compiling() or get_proxy_mode() is not None
+
+
+def has_values(*tensors: Tensor) -> bool:
+    """Whether numbers can be read from tensors: on "meta", under `FakeTensorMode` and while traced there are none."""
+    if is_traced() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+        return False
+    return not any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors)
 
 
 def is_differentiated(*tensors: Tensor) -> bool:

@@ -19,7 +19,8 @@ def takes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> boo
     """Whether the operator does this; if not, torch's own attention has to.
 
     That is float32 or float64 on a CPU, (batch, heads, length, head_dim), and a mask of booleans or none. Like torch's
-    fused attention it has no second derivative, and is not used where that has been switched off.
+    fused attention it has no second derivative, and is not used where that has been switched off; under autocast torch
+    attends in half precision.
     """
     tensors = (query, key, value)
     return (
@@ -34,6 +35,7 @@ def takes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> boo
         and (mask is None or (mask.dtype is torch.bool and _is_broadcast(mask, (*query.shape[:3], key.shape[2]))))
         # What torch.nn.attention.sdpa_kernel sets, on a CPU too; torch.compile cannot ask.
         and (torch.compiler.is_compiling() or torch.backends.cuda.flash_sdp_enabled())
+        and not torch.is_autocast_enabled("cpu")
         and not _dispatch.is_left_to_torch(*tensors, mask)
     )
 

@@ -33,6 +33,12 @@ def heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
         raise ValueError(f"{counts}: fewer key and value heads need enable_gqa=True and must divide those of the query")
 
 
+def mask(attn_mask: Tensor | None) -> None:
+    """True where a query may attend, or floats to add; whole numbers could mean either."""
+    if attn_mask is not None and attn_mask.dtype is not torch.bool and not attn_mask.is_floating_point():
+        raise TypeError(f"attn_mask must be boolean or floating-point, not {attn_mask.dtype}")
+
+
 def loss(states: Tensor, weight: Tensor, bias: Tensor, target: Tensor, label_smoothing: float) -> None:
     """states: (rows, dim); weight: (classes, dim); bias: (classes,); target: (rows,), the number of a class each."""
     fit = states.dim() == weight.dim() == 2 and bias.dim() == target.dim() == 1

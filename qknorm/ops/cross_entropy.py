@@ -34,7 +34,8 @@ def linear_cross_entropy(
     is_known = is_exact and states.dtype is not torch.float16
     is_served = states.shape[0] and is_known and _dispatch.on_cpu(*tensors) and not torch.is_autocast_enabled("cpu")
     if not is_served or _dispatch.is_left_to_torch(*tensors):
-        if target.is_cpu and not _dispatch.is_left_to_torch(target):  # elsewhere looking would wait for the device
+        # On another device looking would wait for it.
+        if target.is_cpu and _dispatch.has_values(target) and not _dispatch.is_left_to_torch(target):
             checks.classes(target, weight.shape[0])
         logits = _logits(states, weight, bias)
         return F.cross_entropy(logits, target, label_smoothing=label_smoothing, ignore_index=_NO_CLASS)

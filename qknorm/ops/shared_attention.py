@@ -59,7 +59,7 @@ def _plain_history(query: Tensor, keys: Tensor, values: Tensor, history: Tensor,
 def _plain_shared(
     query: Tensor, keys: Tensor, values: Tensor, entries: Tensor, lengths: Tensor, scale: float
 ) -> Tensor:
-    if entries.is_cpu and not torch.compiler.is_compiling():  # elsewhere looking would wait for the device
+    if entries.is_cpu and _dispatch.has_values(entries, lengths):  # elsewhere looking would wait for the device
         checks.shared_ranges(keys, entries, lengths)
     is_real = torch.arange(keys.shape[2], device=query.device) < lengths.index_select(0, entries)[:, None]
     keys, values = keys.index_select(0, entries), values.index_select(0, entries)

@@ -10,10 +10,13 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from qknorm import comparable_scale, lp_normalize, qk_attention, qk_attention_weights
+from qknorm.attention.functional import attend
 from tests.attention import reference
 from tests.attention.reference import DTYPES, P_VALUES, p_name
 from tests.ops.kernels import needs_kernel
@@ -320,6 +323,31 @@ def test_autocast_runs_in_half_precision_and_g_stays_wide() -> None:
     assert dg.dtype == torch.float32
 
 
+@pytest.mark.parametrize("run", [qk_attention_weights, torch.compile(qk_attention_weights, backend="eager")])
+@pytest.mark.parametrize("kv_heads", [HEADS, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_autocast_leaves_the_weights_exact(run: Callable[..., Tensor], dtype: torch.dtype, kv_heads: int) -> None:
+    """They are for looking at, from logits in float32."""
+    q, k, _ = inputs(9, kv_heads, dtype)
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = run(q, k, torch.tensor(12.0), enable_gqa=True)
+    torch.testing.assert_close(weights, qk_attention_weights(q, k, torch.tensor(12.0), enable_gqa=True))
+
+
+@pytest.mark.parametrize("run", [qk_attention, torch.compile(qk_attention, backend="eager")])
+@pytest.mark.parametrize("hidden", [False, True], ids=["numbers", "NaN"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_under_autocast_the_result_has_the_type_of_torchs(
+    run: Callable[..., Tensor], dtype: torch.dtype, dropout: float, hidden: bool
+) -> None:
+    q, k, v = constants(HEADS, dtype)
+    q[0, 1, 4] = math.nan if hidden else 0.0
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = F.scaled_dot_product_attention(q, k, v)
+        assert run(q, k, v, 5.0, dropout_p=dropout).dtype == expected.dtype
+
+
 def test_dropout_keeps_the_mean() -> None:
     q, k, v = (torch.randn(1, 1, 8, 16) for _ in range(3))
     expected = qk_attention(q, k, v, 5.0)
@@ -343,13 +371,17 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"heads, length, head_dim"):
             qk_attention(torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4), 5.0)
 
-    def test_masks_are_boolean_or_added(self) -> None:
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.complex64])
+    @pytest.mark.parametrize("is_causal", [True, False])
+    def test_masks_are_boolean_or_added(self, is_causal: bool, dtype: torch.dtype) -> None:
         q, k, v = inputs(9, HEADS)
-        mask = torch.ones(9, 9, dtype=torch.long)
-        with pytest.raises(TypeError, match="boolean or floating-point"):
-            qk_attention_weights(q, k, 5.0, attn_mask=mask)
-        with pytest.raises(RuntimeError, match="attn_mask"):
-            qk_attention(q, k, v, 5.0, attn_mask=mask)
+        options: dict[str, Any] = {"attn_mask": torch.ones(9, 9, dtype=dtype), "is_causal": is_causal}
+        sentence = f"attn_mask must be boolean or floating-point, not {dtype}"
+        with pytest.raises(TypeError, match=sentence):
+            qk_attention_weights(q, k, 5.0, **options)
+        for dropout in (0.0, 0.3):
+            with pytest.raises(TypeError, match=sentence):
+                qk_attention(q, k, v, 5.0, dropout_p=dropout, **options)
 
     def test_integers_are_refused(self) -> None:
         tensor = torch.ones(1, 1, 2, 4, dtype=torch.long)
@@ -449,6 +481,106 @@ class TestNan:
         qk_attention(q, k, v, g).sum().backward()
         assert g.grad is not None
         assert g.grad.isnan()
+
+
+class Operators(TorchDispatchMode):
+    """Notes which norms and attention run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "qknorm" or "scaled_dot_product" in func.name():
+            self.seen.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+def compiled_attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    torch.compiler.reset()
+    function: Callable[..., Tensor] = torch.compile(attend, fullgraph=True, backend="eager")
+    return function(q, k, v, 0.25)
+
+
+class TestNanInCompiledCode:
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    @pytest.mark.parametrize("where", range(2), ids=["query", "key"])
+    def test_it_fills_the_whole_output(self, where: int, dtype: torch.dtype) -> None:
+        tensors = constants(HEADS, dtype)
+        tensors[where][0, 1, 4, 2] = math.nan
+        assert compiled(*tensors).isnan().all()
+
+    def test_in_g_it_fills_the_whole_output(self) -> None:
+        torch.compiler.reset()
+        q, k, v = constants(HEADS)
+        g = torch.tensor([math.nan, 1.0, 1.0, 1.0])
+        assert torch.compile(qk_attention, fullgraph=True, backend="eager")(q, k, v, g).isnan().all()
+
+    def test_a_sum_beyond_half_precision_is_not_nan(self) -> None:
+        """The first entries of 8,192 normalised queries, each about 12, add up to more than 65,504."""
+        q, v = torch.randn(4, 8, 256, 16).half(), torch.randn(4, 8, 256, 16).half()
+        q[..., 0] = 60
+        torch.compiler.reset()
+        compiled = torch.compile(qk_attention, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(q, q, v, 12.0), qk_attention(q, q, v, 12.0))
+
+    def test_infinities_are_as_in_torch(self) -> None:
+        q, k, v = constants(HEADS)
+        q[0, 1, 4, 0], q[1, 2, 3, 0] = math.inf, -math.inf
+        expected = F.scaled_dot_product_attention(q, k, v, scale=0.25)
+        assert 0 < int(expected.isnan().sum()) < expected.numel()
+        torch.testing.assert_close(compiled_attend(q, k, v), expected, equal_nan=True)
+
+    def test_the_gradient_of_g_shows_it(self) -> None:
+        torch.compiler.reset()
+        q, k, v = constants(HEADS)
+        q[0, 1, 4] = math.nan
+        g = torch.tensor(5.0, requires_grad=True)
+        torch.compile(qk_attention, fullgraph=True, backend="aot_eager")(q, k, v, g).sum().backward()
+        assert g.grad is not None
+        assert g.grad.isnan()
+
+
+class TestTensorsWithoutValues:
+    """Whoever asks for shapes only, or writes down what is computed, gets an answer, as from torch's attention."""
+
+    @pytest.mark.parametrize("dropout", [0.0, 0.3])
+    def test_fake_tensors_have_a_shape(self, dropout: float) -> None:
+        with FakeTensorMode():
+            q, k, v = inputs(13, HEADS)
+            assert qk_attention(q, k, v, 5.0, dropout_p=dropout).shape == (2, HEADS, 9, HEAD_DIM)
+
+    def test_fake_tensors_outside_their_mode_have_a_shape(self) -> None:
+        mode = FakeTensorMode()
+        q, k, v, g = (mode.from_tensor(tensor) for tensor in (*inputs(13, HEADS), torch.ones(HEADS)))
+        assert qk_attention(q, k, v, g).shape == (2, HEADS, 9, HEAD_DIM)
+
+    def test_fake_tensors_have_gradients(self) -> None:
+        with FakeTensorMode():
+            q, k, v = (torch.randn(2, HEADS, 9, HEAD_DIM, requires_grad=True) for _ in range(3))
+            qk_attention(q, k, v, torch.ones(HEADS)).sum().backward()
+        assert q.grad is not None
+        assert q.grad.shape == q.shape
+
+    def test_a_mode_sees_of_fake_tensors_the_operators_that_run_on_real_ones(self) -> None:
+        with Operators() as real:
+            qk_attention(*inputs(9, HEADS), 5.0)
+        with FakeTensorMode(), Operators() as fake:
+            qk_attention(*inputs(9, HEADS), 5.0)
+        assert fake.seen == real.seen
+        assert len(real.seen) == 3
+
+    @pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
+    @pytest.mark.parametrize("pre_dispatch", [True, False])
+    def test_what_make_fx_wrote_computes_the_same(self, tracing_mode: Any, pre_dispatch: bool) -> None:
+        q, k, v = constants(HEADS)
+        g = torch.ones(HEADS)
+        trace = make_fx(lambda *tensors: qk_attention(*tensors), tracing_mode=tracing_mode, pre_dispatch=pre_dispatch)
+        graph = trace(q, k, v, g)
+        q = torch.randn_like(q)
+        torch.testing.assert_close(graph(q, k, v, g), qk_attention(q, k, v, g))
+        q[0, 1, 4] = math.nan
+        assert graph(q, k, v, g).isnan().all()
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qknorm import (
+    KeyValueCache,
     LpNorm,
     QKNormAttention,
     comparable_scale,
@@ -161,6 +163,64 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(attention(x), attention(x))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("kind", [{}, {"qk_norm": None}, {"num_kv_heads": 2}], ids=kind_name)
+def test_autocast_leaves_the_logits_of_weights_exact(kind: dict[str, Any]) -> None:
+    attention, x = QKNormAttention(DIM, HEADS, **kind), sequence()
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = attention.weights(x)
+        q, k = attention._queries(x), attention.key_values(x).keys.repeat_interleave(HEADS // attention.num_kv_heads, 1)
+    logits = q.double() @ k.double().transpose(-2, -1) * attention.softmax_scale
+    torch.testing.assert_close(weights, logits.softmax(-1).bfloat16(), rtol=0.004, atol=0)  # rounded once
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", [1, 2])
+@pytest.mark.parametrize("training", [True, False])
+def test_cached_steps_of_any_length_drop_weights_in_training(training: bool, positions: int) -> None:
+    attention, x = QKNormAttention(DIM, HEADS, dropout=0.5).train(training), sequence(LENGTH + positions)
+    results = []
+    for _ in range(2):
+        cache = KeyValueCache()
+        attention(x[:, :LENGTH], is_causal=True, cache=cache)
+        results.append(attention(x[:, LENGTH:], is_causal=True, cache=cache))
+    assert torch.equal(*results) is not training
+
+
+@all_kinds
+@pytest.mark.parametrize("shape", [(0, LENGTH), (3, 0), (0, 0)])
+def test_nothing_attends_to_nothing(kind: dict[str, Any], shape: tuple[int, int]) -> None:
+    attention = QKNormAttention(DIM, HEADS, **kind)
+    x = torch.randn(*shape, DIM, requires_grad=True)
+    out = attention(x, is_causal=True)
+    assert out.shape == x.shape
+    out.sum().backward()
+    assert x.grad is not None
+    assert attention.weights(x).shape == (shape[0], HEADS, shape[1], shape[1])
+
+
+@all_kinds
+def test_an_empty_memory_is_a_query_that_may_attend_to_nothing(kind: dict[str, Any]) -> None:
+    attention = QKNormAttention(DIM, HEADS, length_scaling="log", **kind)
+    hidden = torch.zeros(LENGTH, 1, dtype=torch.bool)
+    expected = attention(sequence(), sequence(1), attn_mask=hidden)
+    torch.testing.assert_close(attention(sequence(), sequence(0)), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("length", [0, 1, 2])
+def test_an_empty_batch_decodes(length: int) -> None:
+    attention, cache = QKNormAttention(DIM, HEADS), KeyValueCache()
+    attention(torch.randn(0, LENGTH, DIM), is_causal=True, cache=cache)
+    assert attention(torch.randn(0, length, DIM), is_causal=True, cache=cache).shape == (0, length, DIM)
+    assert cache.length == LENGTH + length
+
+
+def test_heads_are_split_without_a_copy() -> None:
+    x = sequence()
+    assert QKNormAttention(DIM, HEADS)._split_heads(x).data_ptr() == x.data_ptr()
+
+
 def test_padding_has_no_influence() -> None:
     attention = QKNormAttention(DIM, HEADS)
     x, memory = sequence(), sequence(17)
@@ -266,6 +326,43 @@ class TestParameterGroups:
         assert [tuple(parameter.shape) for parameter in decayed["params"]] == [(DIM, DIM)]
         assert len(undecayed["params"]) == 3
 
+    @pytest.mark.parametrize("log_scale", [False, True])
+    def test_g_is_found_whatever_its_norm_is_called(self, log_scale: bool) -> None:
+        model = nn.ModuleDict(
+            {
+                "norm1": LpNorm(DIM, log_scale=log_scale),
+                "seq": nn.Sequential(LpNorm(DIM, log_scale=log_scale), nn.Linear(DIM, DIM)),
+                "ln_q": LpNorm(DIM, num_heads=HEADS, log_scale=log_scale),
+            }
+        )
+        _, undecayed, scales = parameter_groups(model, 0.1, scale_lr=0.05)
+        assert [len(parameter) for parameter in scales["params"]] == [1, 1, HEADS]
+        assert len(undecayed["params"]) == 1
+
+    def test_g_of_a_norm_alone_is_found(self) -> None:
+        norm = LpNorm(DIM)
+        decayed, undecayed, scales = parameter_groups(norm, 0.1, scale_lr=0.05)
+        assert not decayed["params"]
+        assert not undecayed["params"]
+        assert [*scales["params"]] == [norm.scale]
+
+    def test_the_weight_of_a_foreign_norm_is_not_g(self) -> None:
+        """torchtune's RMSNorm calls it `scale`."""
+        foreign = nn.Module()
+        foreign.scale = nn.Parameter(torch.ones(DIM))
+        _, undecayed, scales = parameter_groups(nn.ModuleDict({"sa_norm": foreign}), 0.1, scale_lr=0.05)
+        assert [*undecayed["params"]] == [foreign.scale]
+        assert not scales["params"]
+
+    def test_a_g_that_norms_share_is_given_once(self) -> None:
+        first, second = LpNorm(DIM), LpNorm(DIM)
+        second.scale = first.scale
+        keeper = nn.Module()
+        keeper.register_parameter("matrix", first.scale)
+        _, undecayed, scales = parameter_groups(nn.ModuleList([keeper, first, second]), 0.1, scale_lr=0.05)
+        assert [*scales["params"]] == [first.scale]
+        assert not undecayed["params"]
+
     def test_frozen_parameters_are_left_out(self) -> None:
         attention = QKNormAttention(DIM, HEADS)
         assert isinstance(attention.q_norm, LpNorm)
@@ -297,3 +394,14 @@ def test_impossible_settings_are_refused(arguments: dict[str, Any], message: str
 def test_a_query_of_the_wrong_width_is_refused() -> None:
     with pytest.raises(ValueError, match=r"query must be \(batch, length, 32\), not \(3, 10, 16\)"):
         QKNormAttention(DIM, HEADS)(torch.randn(3, 10, 16))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("length_scaling", ["log", None])
+def test_a_mask_of_whole_numbers_is_refused(length_scaling: Any, is_causal: bool) -> None:
+    attention = QKNormAttention(DIM, HEADS, length_scaling=length_scaling)
+    options: dict[str, Any] = {"attn_mask": torch.ones(LENGTH, LENGTH, dtype=torch.long), "is_causal": is_causal}
+    for call in (attention, attention.weights, partial(attention, cache=KeyValueCache())):
+        with pytest.raises(TypeError, match=r"attn_mask must be boolean or floating-point, not torch\.int64"):
+            call(sequence(), **options)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import qknorm
+from qknorm.attention.norms import LpKind
 from tests.attention import reference
 
 DIM, HEADS, BATCH, QUERIES, KEYS = 16, 4, 3, 5, 7
@@ -449,14 +450,80 @@ def test_it_starts_as_torch_does_and_g_where_it_is_told() -> None:
     assert scale_of(ours_of({"p": 3.0})).item() == pytest.approx(qknorm.comparable_scale(3.0, 4, 2.0))
 
 
-@all_norms
-def test_a_module_without_memory_is_given_its_start(norm: dict[str, Any]) -> None:
-    attention = qknorm.MultiheadAttention(DIM, HEADS, add_bias_kv=True, device="meta", **norm).to_empty(device="cpu")
+def without_memory(options: dict[str, Any]) -> qknorm.MultiheadAttention:
+    """NaN in all parameters, so that none can be forgotten."""
+    attention = qknorm.MultiheadAttention(DIM, HEADS, device="meta", **options).to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.fill_(math.nan)
+    return attention
+
+
+def reset(module: nn.Module) -> None:
+    if callable(own := getattr(module, "reset_parameters", None)):
+        own()
+
+
+starts = pytest.mark.parametrize("options", [*OPTIONS, *({"add_bias_kv": True} | norm for norm in NORMS)], ids=named)
+
+
+@starts
+def test_a_module_without_memory_is_given_its_start(options: dict[str, Any]) -> None:
+    """`apply` begins with children, which is the order in which torch's constructor draws."""
+    attention = without_memory(options)
     torch.manual_seed(0)
+    attention.apply(reset)
+    torch.manual_seed(0)
+    expected = qknorm.MultiheadAttention(DIM, HEADS, **options)
+    torch.testing.assert_close(attention.state_dict(), expected.state_dict(), rtol=0, atol=0)
+
+
+@starts
+def test_in_any_order_it_is_given_a_start_of_the_same_kind(options: dict[str, Any]) -> None:
+    attention, expected = without_memory(options), qknorm.MultiheadAttention(DIM, HEADS, **options)
+    for module in attention.modules():
+        reset(module)
+    for (name, actual), other in zip(attention.named_parameters(), expected.parameters(), strict=True):
+        if other.unique().numel() == 1:
+            assert torch.equal(actual, other), name
+        else:
+            assert actual.std().item() == pytest.approx(other.std().item(), rel=0.6 if "bias_" in name else 0.2), name
+            assert actual.mean().item() == pytest.approx(0, abs=0.2), name
+
+
+def test_it_resets_itself_and_not_its_children() -> None:
+    attention = qknorm.MultiheadAttention(DIM, HEADS)
+    before = {name: parameter.detach().clone() for name, parameter in attention.named_parameters()}
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.add_(1)
     attention.reset_parameters()
-    torch.manual_seed(0)
-    expected = qknorm.MultiheadAttention(DIM, HEADS, add_bias_kv=True, **norm)
-    torch.testing.assert_close(attention.state_dict(), expected.state_dict())
+    changed = {name for name, parameter in attention.named_parameters() if not torch.equal(parameter, before[name] + 1)}
+    assert changed == {"in_proj_weight", "in_proj_bias"}
+
+
+@pytest.mark.parametrize("qk_norm", ["lp", None])
+def test_its_output_projection_is_torchs(qk_norm: Any) -> None:
+    ours = qknorm.MultiheadAttention(DIM, HEADS, qk_norm=qk_norm).out_proj
+    assert isinstance(ours, type(nn.MultiheadAttention(DIM, HEADS).out_proj))
+    assert isinstance(ours, nn.Linear)
+
+
+@pytest.mark.parametrize("options", [{}, {"add_bias_kv": True, "add_zero_attn": True}], ids=named)
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_values_are_normalised_by_a_kind_that_does(need_weights: bool, options: dict[str, Any]) -> None:
+    kind = LpKind(normalize_value=True)
+    attention = qknorm.MultiheadAttention(DIM, HEADS, batch_first=True, qk_norm=kind, **options)
+    plain = qknorm.MultiheadAttention(DIM, HEADS, batch_first=True, **options)
+    assert attention.state_dict().keys() == plain.state_dict().keys()
+    plain.load_state_dict(attention.state_dict())
+    sides = inputs(attention)
+    sides = [side.float() for side in sides]
+    out, _ = attention(*sides, need_weights=need_weights)
+    _, weights = plain(*sides, average_attn_weights=False)
+    _, _, values = plain._heads(sides[0], *plain._with_biases(*plain._projected(*sides)[1:]))
+    mixed = weights @ qknorm.lp_normalize(values)
+    torch.testing.assert_close(out, attention.out_proj(mixed.transpose(1, 2).flatten(2)))
 
 
 @all_norms
@@ -660,6 +727,17 @@ def test_autocast_takes_it_along(norm: dict[str, Any], need_weights: bool, of_fl
     assert x.grad.isfinite().all()
 
 
+@torch.no_grad()
+def test_autocast_leaves_the_logits_of_weights_exact() -> None:
+    """Projections are in bfloat16; what is made of them is rounded once more, at the end."""
+    attention, x = qknorm.MultiheadAttention(DIM, HEADS, scale_init=12.0), torch.randn(QUERIES, BATCH, DIM)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, weights = attention(x, x, x, average_attn_weights=False)
+        q, k, _ = attention._heads(*attention._projected(x, x, x))
+    logits = q.double() @ k.double().transpose(-2, -1)
+    torch.testing.assert_close(weights, logits.softmax(-1).bfloat16(), rtol=0.004, atol=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_it_compiles_whole(need_weights: bool) -> None:
@@ -685,7 +763,7 @@ def test_what_is_exported_computes_the_same(norm: dict[str, Any]) -> None:
     x, padding = torch.randn(BATCH, KEYS, DIM), forbidden(BATCH, KEYS)
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
     exported = torch.export.export(attention, (x, x, x, padding), dynamic_shapes=(sizes,) * 4)
-    assert not any("qknorm" in str(node.target) for node in exported.graph.nodes)
+    assert not any(word in str(node.target) for node in exported.graph.nodes for word in ("qknorm", "autocast"))
     x, padding = torch.randn(BATCH + 1, KEYS + 2, DIM), forbidden(BATCH + 1, KEYS + 2)
     torch.testing.assert_close(exported.module()(x, x, x, padding), attention(x, x, x, padding))
 

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from qknorm import LpNorm, QKNormAttention, parameter_groups
 from qknorm.attention.norms import Heads, LpKind, Norms
@@ -58,6 +62,22 @@ class TestLpNorm:
             assert norm.g is not None
             assert norm.g.item() / start == pytest.approx(math.exp(-0.01), rel=1e-4)
 
+    @pytest.mark.parametrize("shape", [(2, 3, 32), (64, 1), ()])
+    def test_another_width_is_refused(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match=re.escape(f"LpNorm(64) needs (..., 64), not {shape}")):
+            LpNorm(64)(torch.randn(shape))
+
+    @pytest.mark.parametrize("shape", [(2, 64), [2, 64], torch.Size([2, 64]), ()])
+    def test_several_dimensions_are_refused(self, shape: Any) -> None:
+        sentence = f"LpNorm normalises over one dimension, so normalized_shape must be one number, not {tuple(shape)}"
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            LpNorm(shape)
+
+    @pytest.mark.parametrize("shape", [16, (16,), [16], torch.Size([16]), numpy.int64(16)])
+    def test_one_dimension_may_be_given_as_to_rms_norm(self, shape: Any) -> None:
+        assert LpNorm(shape).dim == 16
+        assert nn.RMSNorm(shape).normalized_shape == (16,)
+
     def test_impossible_starts_are_refused(self) -> None:
         with pytest.raises(ValueError, match="must be positive where ln g is learned"):
             LpNorm(4, scale_init=-1.0, log_scale=True)
@@ -95,6 +115,34 @@ class TestCheckpoints:
         assert isinstance(loaded.q_norm, LpNorm)
         assert loaded.q_norm.g is not None
         torch.testing.assert_close(loaded.q_norm.g.detach(), torch.full((HEADS if per_head else 1,), 3.0))
+
+    @pytest.mark.parametrize("g", [-2.0, 0.0, math.nan])
+    def test_a_g_without_a_logarithm_is_an_error_that_says_so(self, g: float) -> None:
+        state = QKNormAttention(DIM, HEADS, per_head_scale=True, scale_init=3.0).state_dict()
+        state["q_norm.scale"][1] = g
+        attention = QKNormAttention(DIM, HEADS, per_head_scale=True, log_scale=True, scale_init=5.0)
+        sentence = f"q_norm learns ln g, but the checkpoint holds g = {g:g}, which has no logarithm"
+        with pytest.raises(RuntimeError, match=sentence) as error:
+            attention.load_state_dict(state)
+        assert "Missing" not in str(error.value)
+        assert isinstance(attention.q_norm, LpNorm)
+        assert attention.q_norm.g is not None
+        torch.testing.assert_close(attention.q_norm.g.detach(), torch.full((HEADS,), 5.0))
+
+    @pytest.mark.parametrize("loads_logarithm", [False, True])
+    @pytest.mark.parametrize("p", [2.0, 3.0])
+    def test_a_checkpoint_without_memory_loads(self, p: float, loads_logarithm: bool, tmp_path: Path) -> None:
+        """There g and p cannot be read, and so neither is checked."""
+        torch.save(QKNormAttention(DIM, HEADS).state_dict(), tmp_path / "state.pt")
+        with torch.device("meta"):
+            attention = QKNormAttention(DIM, HEADS, p=p, log_scale=loads_logarithm)
+        attention.load_state_dict(torch.load(tmp_path / "state.pt", map_location="meta"), assign=True)
+        assert all(parameter.is_meta for parameter in attention.parameters())
+
+    def test_a_checkpoint_of_fake_tensors_loads(self) -> None:
+        with FakeTensorMode():
+            state = QKNormAttention(DIM, HEADS).state_dict()
+            QKNormAttention(DIM, HEADS, log_scale=True).load_state_dict(state)
 
     def test_the_callers_dictionary_stays_as_it_is(self) -> None:
         state = QKNormAttention(DIM, HEADS).state_dict()

@@ -101,3 +101,88 @@ def test_a_layer_that_is_not_called_proves_nothing() -> None:
 def test_a_model_without_attention_is_refused() -> None:
     with pytest.raises(ValueError, match="no attention layer"):
         qknorm.testing.assert_normalized(nn.Linear(2, 2), torch.randn(1, 2))
+
+
+class Attending(nn.Module):
+    """An attention module of torch's kind, between sides of three widths."""
+
+    def __init__(self, attention: nn.MultiheadAttention) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        out: Tensor = self.attention(query, key, value, need_weights=False)[0]
+        return out
+
+
+def sides() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(9, 2, 32), torch.randn(7, 2, 6), torch.randn(7, 2, 10)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_torchs_attention_with_widths_of_its_own_fails(bias: bool) -> None:
+    attention = nn.MultiheadAttention(32, 2, kdim=6, vdim=10, bias=bias)
+    with pytest.raises(AssertionError, match=r"1 of 1 .* of attention \(by \d+%\)$"):
+        qknorm.testing.assert_normalized(Attending(attention), sides())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("qk_norm", ["lp", "rms"])
+def test_ours_with_widths_of_its_own_passes(qk_norm: str, bias: bool) -> None:
+    attention = qknorm.MultiheadAttention(32, 2, kdim=6, vdim=10, bias=bias, qk_norm=qk_norm)
+    if bias:
+        nn.init.normal_(attention.get_parameter("in_proj_bias"))
+    qknorm.testing.assert_normalized(Attending(attention), sides())
+
+
+def test_an_attention_that_cannot_be_tried_is_not_passed_over() -> None:
+    """Here the matrix is computed from others, so that no parameter of that name can be scaled."""
+    hidden = nn.MultiheadAttention(32, 2)
+    nn.utils.parametrizations.weight_norm(hidden, "in_proj_weight")
+    model = nn.ModuleDict({"known": qknorm.QKNormAttention(32, 2), "hidden": hidden})
+    with pytest.raises(ValueError, match="hidden cannot be tried: its queries and keys are not made by parameters"):
+        qknorm.testing.assert_normalized(model, torch.randn(2, 9, 32))
+
+
+@pytest.mark.parametrize("qk_norm", ["lp", None])
+def test_an_output_of_zeros_proves_nothing(qk_norm: str | None) -> None:
+    attention = qknorm.QKNormAttention(32, 2, qk_norm=qk_norm)
+    nn.init.zeros_(attention.out_proj.weight)
+    with pytest.raises(ValueError, match=r"nothing is proved about the model itself: its output is all zeros"):
+        qknorm.testing.assert_normalized(attention, torch.randn(1, 9, 32))
+
+
+def test_an_empty_batch_proves_nothing() -> None:
+    with pytest.raises(ValueError, match="nothing is proved about the model itself: its output is all zeros or empty"):
+        qknorm.testing.assert_normalized(qknorm.QKNormAttention(32, 2), torch.randn(0, 9, 32))
+
+
+class Twice(nn.Module):
+    """Calls its attention with other inputs in turn: one of them gives zeros."""
+
+    def __init__(self, qk_norm: str | None) -> None:
+        super().__init__()
+        self.attention = qknorm.QKNormAttention(32, 2, qk_norm=qk_norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.attention(torch.zeros_like(x)) + self.attention(x)
+        return out
+
+
+def test_zeros_of_one_call_leave_another_to_prove_it() -> None:
+    qknorm.testing.assert_normalized(Twice("lp"), torch.randn(1, 9, 32))
+    with pytest.raises(AssertionError, match=r"1 of 1 .* of attention \(by \d+%\)$"):
+        qknorm.testing.assert_normalized(Twice(None), torch.randn(1, 9, 32))
+
+
+def test_nan_from_smaller_queries_alone_fails() -> None:
+    class Fragile(qknorm.QKNormAttention):
+        def forward(self, query: Tensor, *others: Any, **named: Any) -> Tensor:
+            out = super().forward(query, *others, **named)
+            return out if self.q_proj(query).abs().max() > 1 else out * torch.nan
+
+    attention = Fragile(32, 2)
+    x = torch.randn(1, 9, 32)
+    x *= 2 / attention.q_proj(x).abs().max().detach()
+    with pytest.raises(AssertionError, match="the model itself"):
+        qknorm.testing.assert_normalized(attention, x)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from qknorm.ops import cross_entropy as operators
 from qknorm.ops.cross_entropy import linear_cross_entropy
@@ -89,3 +90,10 @@ def test_more_smoothing_than_there_is_to_spread_is_refused() -> None:
 def test_classes_elsewhere_are_refused() -> None:
     with pytest.raises(ValueError, match="target is on meta, but what it belongs to is on cpu"):
         loss_of(torch.zeros(600, dtype=torch.long, device="meta"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_fake_tensors_have_a_loss(dtype: torch.dtype) -> None:
+    """In float16 torch's operations do it, and the classes, which have no values, are not looked at."""
+    with FakeTensorMode():
+        assert loss_of(torch.zeros(600, dtype=torch.long), states=torch.randn(600, 8, dtype=dtype)).shape == ()

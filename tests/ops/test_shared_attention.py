@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from qknorm.attention.module import KeyValueCache, KeyValues, QKNorm, QKNormAttention
 from qknorm.ops import shared_attention
@@ -225,3 +226,12 @@ class TestReorderedCache:
         keys, values = self.new(1)
         with pytest.raises(ValueError, match="of the same positions"):
             cache.attend(torch.randn(4, 2, 1, 16), KeyValues(keys, values[:, :1]), 1.0)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_fake_memories_are_attended_to(learns: bool) -> None:
+    """For learning torch's operations do it, and the entries, which have no values, are not looked at."""
+    with FakeTensorMode():
+        query, memory = torch.randn(4, 4, 1, 8, requires_grad=learns), torch.randn(3, 2, 9, 8)
+        entries, lengths = torch.zeros(4, dtype=torch.long), torch.zeros(3, dtype=torch.long)
+        assert shared_attention.attend_to_shared(query, memory, memory, entries, lengths, 1.0).shape == query.shape
