@@ -91,7 +91,17 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes its name only when it is complete: written beside, synced, renamed."""
+    """A binary file that takes its name only when it is complete: written beside, synced, renamed.
+
+    A link stays and leads to what was written; pipes and devices, which cannot be replaced, are written to.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the name of a file")
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_HALF_WRITTEN)
     temporary = Path(name)

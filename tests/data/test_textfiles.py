@@ -140,3 +140,30 @@ class TestReplacing:
         finally:
             os.umask(before)
         assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+class TestWhatStandsAtThePlace:
+    """What has the name of a new file already, and is not a file."""
+
+    def test_a_link_stays_and_leads_to_what_was_written(self, tmp_path: Path) -> None:
+        target, link = tmp_path / "target", tmp_path / "link"
+        target.write_text("old")
+        link.symlink_to(target)
+        write_lines(link, ["new"])
+        assert link.is_symlink()
+        assert target.read_text() == "new\n"
+
+    def test_a_pipe_is_written_to(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            write_lines(tmp_path / "pipe", ["through"])
+            assert os.read(reader, 100) == b"through\n"
+        finally:
+            os.close(reader)
+        assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+    def test_a_folder_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="is a folder; give the name of a file"):
+            write_lines(tmp_path, ["lost"])
+        assert list(tmp_path.iterdir()) == []
