@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from qknorm.attention.functional import attend, causal_mask
-from qknorm.ops import checks
+from qknorm.ops import checks, has_values
 from qknorm.ops.shared_attention import attend_to_history
 
 
@@ -250,7 +250,7 @@ class FixedKeyValueCache(KeyValueCache):
             self._make_room(new)
         assert self._room is not None
         assert self._position is not None
-        if self._position.is_cpu and not torch.compiler.is_compiling() and self.length + added > self.max_length:
+        if self._position.is_cpu and has_values(self._position) and self.length + added > self.max_length:
             overflow = f"{self.length + added} positions do not fit into a KeyValueCache"
             raise ValueError(f"{overflow} with max_length={self.max_length}")
         positions = self._position + torch.arange(added, device=self._position.device)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from qknorm import KeyValueCache, KeyValues, QKNormAttention, causal_mask
 from qknorm.attention.cache import FixedKeyValueCache
@@ -414,3 +415,12 @@ def test_causal_masks_end_at_the_last_key() -> None:
     assert causal_mask(2, 4).int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert causal_mask(2, 4, window=2).int().tolist() == [[0, 1, 1, 0], [0, 0, 1, 1]]
     assert torch.equal(causal_mask(3, 5), torch.ones(3, 5).tril(2).bool())
+
+
+@ANY_CACHE
+def test_a_cache_works_on_tensors_without_values(options: dict[str, Any]) -> None:
+    with FakeTensorMode(), torch.no_grad():
+        attention, cache = QKNormAttention(DIM, HEADS), KeyValueCache(**options)
+        prefilled = attention(torch.randn(2, 3, DIM), is_causal=True, cache=cache)
+        assert prefilled.shape == (2, 3, DIM)
+        assert attention(torch.randn(2, 1, DIM), cache=cache).shape == (2, 1, DIM)
