@@ -4,8 +4,8 @@ TORCH ?= torch
 VENV := .venv
 BIN := $(VENV)/bin
 JOEYNMT := .venv-joeynmt
-INSTALL := python -m pip --disable-pip-version-check install --quiet -c constraints.txt
-PIP := $(BIN)/$(INSTALL)
+INSTALL := python -m pip --disable-pip-version-check install --quiet
+PIP := $(BIN)/$(INSTALL) -c constraints.txt
 
 .PHONY: quickstart test test-fast lint format docs reference bench bench-attention bench-translation bench-language bench-step bench-quality trials clean
 
@@ -73,9 +73,11 @@ $(VENV)/%.stamp: $(VENV)/torch.stamp pyproject.toml constraints.txt
 	$(PIP) -e ".[$*]"
 	@touch $@
 
-# JoeyNMT in an environment of its own, with our torch. It imports importlib_metadata without asking for it.
+# JoeyNMT in an environment of its own, with our versions but for protobuf, of which it asks for an older one. It imports
+# importlib_metadata without asking for it.
 $(JOEYNMT)/joeynmt.stamp: constraints.txt
 	$(PYTHON) -m venv $(JOEYNMT)
-	$(JOEYNMT)/bin/$(INSTALL) $(TORCH)
-	$(JOEYNMT)/bin/$(INSTALL) joeynmt==2.3.0 importlib_metadata
+	grep -v '^protobuf=' constraints.txt > $(JOEYNMT)/constraints.txt
+	$(JOEYNMT)/bin/$(INSTALL) -c $(JOEYNMT)/constraints.txt $(TORCH)
+	$(JOEYNMT)/bin/$(INSTALL) -c $(JOEYNMT)/constraints.txt joeynmt==2.3.0 importlib_metadata
 	@touch $@
