@@ -58,13 +58,19 @@ class Runner(Protocol):
         ...
 
 
-def begin_missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
+def check_missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
     """The runs that are not done yet, once nothing stands in their way: folders of their own, the text at hand."""
     _check_same(cells, folder)
     missing = [cell for cell in cells if not is_done(folder / cell.name)]
     texts = {cell.recipe.data.model_dump_json(exclude={"fold"}): cell.recipe for cell in missing}
     for recipe in texts.values():
         TASKS[recipe.task].fetch_text(recipe)
+    return missing
+
+
+def begin_missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
+    """The same, with what earlier attempts said of how far they were forgotten."""
+    missing = check_missing(cells, folder)
     for cell in missing:
         forget_status(Run(folder / cell.name))
     return missing
