@@ -44,6 +44,8 @@ class Cell:
     name: str
     settings: dict[str, Any]
     recipe: AnyRecipe
+    way_out: str = "choose another name=NAME"
+    """What is said to somebody whose run would have the folder of another one."""
 
 
 class Runner(Protocol):
@@ -146,9 +148,7 @@ def _check_same(cells: Sequence[Cell], folder: Path) -> None:
     for cell in cells:
         run = Run(folder / cell.name)
         if run.is_begun and not _is_same(run.recipe, cell.recipe):
-            raise InputError(
-                f"{folder / cell.name} was made by another recipe; choose another name=NAME, or delete {folder}"
-            )
+            raise InputError(f"{run.folder} was made by another recipe; {cell.way_out}, or delete {run.folder}")
     check_same_text(folder / cell.name for cell in cells)
 
 

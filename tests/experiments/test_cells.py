@@ -43,7 +43,8 @@ def test_a_run_that_fails_does_not_stop_the_others(folder: Path) -> None:
 def test_another_recipe_does_not_mix_with_finished_runs(folder: Path) -> None:
     run(plan(folder / "tiny.yaml", None, ["p=2"]), folder / "out")
     before = (folder / "out" / PLAN).read_text()
-    with pytest.raises(InputError, match="was made by another recipe"):
+    message = "out/fold-00 was made by another recipe; choose another name=NAME, or delete .*out/fold-00$"
+    with pytest.raises(InputError, match=message):
         run(plan(folder / "tiny.yaml", None, ["p=2", "iterations=5"]), folder / "out")
     assert (folder / "out" / PLAN).read_text() == before
 
