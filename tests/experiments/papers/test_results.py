@@ -61,6 +61,15 @@ def test_a_figure_stands_for_any_corpus_where_no_pair_is_named(own: str, talks: 
     assert [row.paper for row in result_of(experiment, experiment.contests[0], tmp_path).rows] == [None, 20]
 
 
+def test_no_difference_from_a_figure_whose_text_is_not_known(own: str) -> None:
+    table = planned(own, "smoke", None).experiment.table
+    assert not table.is_comparable(None)
+    assert not table.is_comparable("gl-en")
+    of_one_pair = table.model_copy(update={"pairs": ("gl-en",)})
+    assert of_one_pair.is_comparable("gl-en")
+    assert not of_one_pair.is_comparable(None)
+
+
 def test_runs_are_not_compared_across_a_change_of_the_text(talks: str, tmp_path: Path) -> None:
     plan, folder = planned("henry-table2", "smoke", talks), tmp_path / "runs"
     cells = [run_of(plan, row) for row in ("baseline", "qknorm")]
