@@ -24,10 +24,13 @@ class Systems:
 def read_systems(arguments: Sequence[str], reference: Path | None, tokenized: bool) -> Systems:
     """Read `PATH`, or `NAME=PATH,PATH,…` for several seeds of a system; a path is a run folder or a file.
 
-    The references are those of the run folders, which must agree, unless a file of them is given. A run on tokenised
-    text is detokenised, as its own scores are, unless BLEU is to be computed on the tokens.
+    The runs of a system must be different ones. The references are those of the run folders, which must agree, unless a
+    file of them is given. A run on tokenised text is detokenised, as its own scores are, unless BLEU is to be computed
+    on the tokens.
     """
     paths = _named(arguments)
+    for name, runs in paths.items():
+        _check_different(name, runs)
     everything = [path for runs in paths.values() for path in runs]
     language = None if tokenized else next(filter(None, map(_language_of_tokens, everything)), None)
 
@@ -59,6 +62,25 @@ def _named(arguments: Sequence[str]) -> dict[str, list[Path]]:
             raise InputError(f"{name} is there twice; several seeds of a system are written {name}=PATH,PATH")
         systems[name] = [Path(argument)] if Path(argument).exists() else [Path(path) for path in listed.split(",")]
     return systems
+
+
+def _check_different(name: str, paths: Sequence[Path]) -> None:
+    """A run that counts as two seeds would make chance look small."""
+    files: dict[Path, Path] = {}
+    recipes: dict[str, Path] = {}
+    for path in paths:
+        if (first := files.setdefault(_hypotheses(path).resolve(), path)) is not path:
+            raise InputError(f"{name} has the same run twice, as {first} and as {path}; give every seed once")
+        run = TranslatorRun(path)
+        if not run.is_begun:
+            continue
+        recipe = run.recipe
+        described = recipe.model_copy(update={"name": ""}).model_dump_json()
+        if (first := recipes.setdefault(described, path)) is not path:
+            raise InputError(
+                f"{first} and {path} of {name} have the same recipe and the same seed, {recipe.training.seed}; give "
+                "one of them only, or runs with other seeds"
+            )
 
 
 def _hypotheses(path: Path) -> Path:

@@ -7,13 +7,14 @@ their last checkpoint, and a second call computes only what is missing.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import threading
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from qknorm.errors import InputError
 from qknorm.experiments.gpus import gpu_of_its_own
 from qknorm.runs.any_recipe import AnyRecipe
 from qknorm.runs.run import Run
+from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS, train
 from qknorm.training.progress import forget_status
@@ -42,6 +44,8 @@ class Cell:
     name: str
     settings: dict[str, Any]
     recipe: AnyRecipe
+    way_out: str = "choose another name=NAME"
+    """What is said to somebody whose run would have the folder of another one."""
 
 
 class Runner(Protocol):
@@ -56,13 +60,19 @@ class Runner(Protocol):
         ...
 
 
-def begin_missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
+def check_missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
     """The runs that are not done yet, once nothing stands in their way: folders of their own, the text at hand."""
     _check_same(cells, folder)
     missing = [cell for cell in cells if not is_done(folder / cell.name)]
     texts = {cell.recipe.data.model_dump_json(exclude={"fold"}): cell.recipe for cell in missing}
     for recipe in texts.values():
         TASKS[recipe.task].fetch_text(recipe)
+    return missing
+
+
+def begin_missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
+    """The same, with what earlier attempts said of how far they were forgotten."""
+    missing = check_missing(cells, folder)
     for cell in missing:
         forget_status(Run(folder / cell.name))
     return missing
@@ -134,13 +144,40 @@ def _finish(run: Run) -> None:
 
 
 def _check_same(cells: Sequence[Cell], folder: Path) -> None:
-    """A folder with runs of another recipe is not mixed with these."""
+    """A folder with runs of another recipe, or of another text, is not mixed with these."""
     for cell in cells:
         run = Run(folder / cell.name)
         if run.is_begun and not _is_same(run.recipe, cell.recipe):
+            raise InputError(f"{run.folder} was made by another recipe; {cell.way_out}, or delete {run.folder}")
+    check_same_text(folder / cell.name for cell in cells)
+
+
+def check_same_text(folders: Iterable[Path]) -> None:
+    """Runs whose recipes name the same text must have learned the same: a file may have changed in between."""
+    first: dict[str, tuple[Path, str]] = {}
+    for run in (Run(folder) for folder in folders):
+        text = _digest_of_text(run) if run.is_begun else None
+        if text is None:
+            continue
+        named = run.recipe.data.model_dump_json(exclude={"fold", "bpe_dropout"})  # these leave the digest as it is
+        other, expected = first.setdefault(named, (run.folder, text))
+        if text != expected:
             raise InputError(
-                f"{folder / cell.name} was made by another recipe; choose another name=NAME, or delete {folder}"
+                f"{other} and {run.folder} were trained on different text, though their recipes name the same: it was "
+                "changed in between; move the run with the wrong text away, and call this again"
             )
+
+
+def _digest_of_text(run: Run) -> str | None:
+    """What a run has kept of the text it learned; None where it has kept nothing."""
+    if run.kind == "translation":
+        translator = TranslatorRun(run.folder)
+        return translator.parts.corpus if translator.pairs_file.is_file() else None
+    try:
+        digest: str | None = json.loads(run.corpus_file.read_text(encoding="utf-8")).get("sha256")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return digest
 
 
 def _is_same(begun: AnyRecipe, given: AnyRecipe) -> bool:

@@ -37,6 +37,7 @@ PEAKS = {BASELINE.name: 1.5e-3, FULL.name: 3e-3}
 """The highest learning rate of each, the better one of these two on the dev set (docs/measured/trials.jsonl)."""
 EXAMPLES = 5
 _SYSTEMS = (BASELINE, FULL)
+_WAY_OUT = "choose another folder with --out"
 
 
 def run(folder: Path, console: Screen) -> None:
@@ -44,7 +45,7 @@ def run(folder: Path, console: Screen) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; --out needs a folder")
     corpus = _corpus(console)
-    cells = [Cell(system.name, {}, recipe(corpus, system.name)) for system in _SYSTEMS]
+    cells = [Cell(system.name, {}, recipe(corpus, system.name), _WAY_OUT) for system in _SYSTEMS]
     console.print("Two translators learn side by side; this takes up to ten minutes on two cores.\n")
     failures = Machines().run_missing("quickstart", cells, folder, console)
     if failures:

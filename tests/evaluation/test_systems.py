@@ -25,8 +25,8 @@ def test_runs_and_files_and_several_seeds() -> None:
     result = read_systems(["a-1", "file.txt"], None, tokenized=False)
     assert result.runs == {"a-1": [["a-1"]], "file.txt": [["Oi ."]]}
     assert result.references == ["Ola ."]
-    result = read_systems(["a=a-1,a-2", "b=file.txt,file.txt"], None, tokenized=False)
-    assert result.runs == {"a": [["a-1"], ["a-2"]], "b": [["Oi ."], ["Oi ."]]}
+    result = read_systems(["a=a-1,a-2", "b=file.txt,other"], Path("file.txt"), tokenized=False)
+    assert result.runs == {"a": [["a-1"], ["a-2"]], "b": [["Oi ."], ["other"]]}
 
 
 def test_a_path_may_look_like_a_list(folder: Path) -> None:
@@ -60,9 +60,23 @@ def test_a_run_on_tokens_is_compared_by_its_text(folder: Path) -> None:
         (["a-1", "nowhere"], "nowhere does not exist"),
         (["a-1", "b=a-2,nowhere"], "nowhere does not exist"),
         (["a-1", "."], "holds no test/hypotheses.txt"),
+        (["a=a-1,a-1", "a-2"], "a has the same run twice, as a-1 and as a-1; give every seed once"),
+        (["a-1", "b=a-2,./a-1/../a-2"], "b has the same run twice, as a-2 and as a-1/../a-2"),
+        (["a=a-1,a-1/test/hypotheses.txt", "a-2"], "a has the same run twice"),
     ],
     ids=str,
 )
 def test_what_cannot_be_read_is_named(arguments: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_systems(arguments, None, tokenized=False)
+
+
+def test_a_copy_of_a_run_is_no_further_seed(folder: Path) -> None:
+    for name, seed in (("a-1", 1), ("a-2", 1)):
+        recipe = f"name: {name}\ndata: {{corpus: ted-gl-en, languages: [gl, en]}}\ntraining: {{seed: {seed}}}\n"
+        (folder / name / "recipe.yaml").write_text(recipe)
+    with pytest.raises(InputError, match="a-1 and a-2 of a have the same recipe and the same seed, 1; give one of"):
+        read_systems(["a=a-1,a-2", "b=file.txt,other"], folder / "file.txt", tokenized=False)
+    assert list(read_systems(["a-1", "a-2"], None, tokenized=False).runs) == ["a-1", "a-2"]
+    (folder / "a-2" / "recipe.yaml").write_text(recipe.replace("seed: 1", "seed: 2"))
+    assert len(read_systems(["a=a-1,a-2", "b=file.txt,other"], folder / "file.txt", tokenized=False).runs["a"]) == 2

@@ -7,7 +7,7 @@ import pytest
 
 from qknorm.errors import InputError
 from qknorm.experiments.sweep.grid import plan
-from qknorm.experiments.sweep.results import load_results, write_results
+from qknorm.experiments.sweep.results import PLAN, load_results, write_results
 from tests.sweeps import run
 
 
@@ -42,5 +42,16 @@ def test_a_run_that_fails_does_not_stop_the_others(folder: Path) -> None:
 
 def test_another_recipe_does_not_mix_with_finished_runs(folder: Path) -> None:
     run(plan(folder / "tiny.yaml", None, ["p=2"]), folder / "out")
-    with pytest.raises(InputError, match="was made by another recipe"):
+    before = (folder / "out" / PLAN).read_text()
+    message = "out/fold-00 was made by another recipe; choose another name=NAME, or delete .*out/fold-00$"
+    with pytest.raises(InputError, match=message):
         run(plan(folder / "tiny.yaml", None, ["p=2", "iterations=5"]), folder / "out")
+    assert (folder / "out" / PLAN).read_text() == before
+
+
+def test_a_sweep_without_its_text_leaves_no_plan(folder: Path) -> None:
+    planned = plan(folder / "tiny.yaml", None, ["p=2"])
+    (folder / "text").unlink()
+    with pytest.raises(InputError, match="text does not exist"):
+        run(planned, folder / "out")
+    assert not (folder / "out").exists()

@@ -23,6 +23,7 @@ from qknorm.data.phrasebook import pairs
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.experiments.papers.table import load_table
 from qknorm.runs.recipe import make_recipe, read_recipe
+from qknorm.runs.translator_run import TranslatorRun
 from qknorm.training import planner
 from tests.caches import new_cache
 from tests.journeys.conftest import Command
@@ -191,12 +192,14 @@ def _shrunk(arguments: list[str]) -> str:
 
 
 def _suppose_run(name: str, command: Command) -> None:
-    """All supposed runs are one and the same, trained when first needed."""
+    """All supposed runs are one and the same, trained when first needed, but for the seed in their recipes."""
     first = Path("runs", "supposed")
     if not first.exists():
         done = command("train", "recipes/phrasebook.yaml", "name=supposed", *SHRUNK["translation"].split())
         assert done.code == 0, done.errors
-    shutil.copytree(first, first.with_name(name))
+    run = TranslatorRun(shutil.copytree(first, first.with_name(name)))
+    training = run.recipe.training.model_copy(update={"seed": int(name[-1])})
+    run.save_recipe(run.recipe.model_copy(update={"training": training}))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

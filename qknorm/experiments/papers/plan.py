@@ -22,6 +22,7 @@ from qknorm.training.planned import planned_recipe
 from qknorm.training.speed import using_threads
 
 _PLAN = "plan.yaml"  # in the folder of a corpus
+_WAY_OUT = "give the row another name"
 
 
 class Candidate(Part):
@@ -199,7 +200,7 @@ class _Planner:
                 recipe = self._recipe(row, corpus, seed, rate)
                 tried = "" if rate is None else f"_rate-{rate:g}"
                 run = names.setdefault(recipe.model_dump_json(), f"{corpus.name}/{row.name}{tried}_seed-{seed}")
-                cells[run] = Cell(run, {}, recipe.model_copy(update={"name": run}))
+                cells[run] = Cell(run, {}, recipe.model_copy(update={"name": run}), _WAY_OUT)
                 runs.append(run)
             candidates.append(Candidate(rate=rate, runs=tuple(runs)))
         return Entrant(row=row.name, candidates=tuple(candidates))

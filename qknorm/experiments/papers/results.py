@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qknorm.data.textfiles import read_lines
+from qknorm.errors import InputError
 from qknorm.evaluation import wording
 from qknorm.evaluation.significance import Comparison, standings
 from qknorm.evaluation.systems import lines_of_test
-from qknorm.experiments.cells import read_result
+from qknorm.experiments.cells import check_same_text, read_result
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
+from qknorm.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -81,11 +85,25 @@ def _compared(experiment: Experiment, contest: Contest, folder: Path) -> list[Co
     runs = {experiment.row(entrant).title: done for entrant in entrants if (done := entrant.done(folder))}
     if not runs:
         return []
+    _check_same_test([run for done in runs.values() for run in done])
     as_tokens = experiment.as_tokens(contest)
     lines = {label: [lines_of_test(run, "hypotheses", as_tokens) for run in done] for label, done in runs.items()}
     references = lines_of_test(next(iter(runs.values()))[0], "references", as_tokens)
     rows = standings(lines, references, as_tokens)
     return rows if entrants[0].done(folder) else [_alone(row) for row in rows]
+
+
+def _check_same_test(runs: Sequence[Path]) -> None:
+    """All rows are scored against the same references, so those of every run must be these."""
+    check_same_text(runs)
+    files = [Run(run).test_set().references for run in runs]
+    first = list(read_lines(files[0]))
+    for file in files[1:]:
+        if list(read_lines(file)) != first:
+            raise InputError(
+                f"{files[0]} and {file} differ, so their runs cannot be compared: the test set was changed in between; "
+                "move the run with the wrong one away, and call this again"
+            )
 
 
 def _alone(row: Comparison) -> Comparison:

@@ -142,8 +142,11 @@ class TableRecipe(Part):
         return row.published.get(self.pairs[0] if len(self.pairs) == 1 else direction or "")
 
     def is_comparable(self, direction: str | None) -> bool:
-        """Whether scores on a pair may be held against the published ones: where these are of the same text."""
-        return not self.pairs or direction in self.pairs
+        """Whether scores on a pair may be held against the published ones: where these are of the same text.
+
+        A table without pairs does not say of which text its figures are.
+        """
+        return direction in self.pairs
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -1,7 +1,8 @@
 """The figures of the second paper from a sweep, one set for each start of α, and learning rate if there are several.
 
-1: validation loss against iterations, mean over folds, and its difference to p = 2. 2: box plot of training time per
-p. 3: one panel per fold. 4: α over time, per layer. 5: what the attention looks like over time.
+1: validation loss against iterations, mean over runs, and its difference to p = 2. 2: box plot of training time per
+p. 3: one panel per fold, or seed where there are no folds. 4: α over time, per layer. 5: what the attention looks like
+over time.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from scipy import stats
 
 from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.sweep.answer import Picture
-from qknorm.experiments.sweep.results import RunResult, by_condition
+from qknorm.experiments.sweep.results import RunResult, by_condition, unit_of
+from qknorm.experiments.sweep.statistics import by_block
 
 MARKERS = "osD^vP*X<>"
 _CAPTIONS = {
-    "losses": "Validation loss while learning, one curve for each p, mean over the folds (left), and how far each is "
+    "losses": "Validation loss while learning, one curve for each p, mean over the {unit}s (left), and how far each is "
     "from p = 2 (right; below the line is better).",
     "times": "Training time for each p: the box holds the middle half of the runs, the line is the median, the diamond "
     "the mean.",
-    "folds": "The same curves for every fold by itself: a difference that means something is there in most of them.",
+    "folds": "The same curves for every {unit} by itself: a difference that means something is there in most of them.",
     "alphas": "g (here α) of each layer relative to where it started: above 1 attention became sharper.",
     "attention": "How spread out attention is, how much of it is saturated, and how much of its bound it uses.",
 }
@@ -57,7 +59,7 @@ def _draw_condition(condition: str, runs: Sequence[RunResult], folder: Path) -> 
         for number, (name, caption) in enumerate(_CAPTIONS.items(), 1):
             with mpl.rc_context(STYLE):
                 path = save(getattr(curves, name)(), folder / f"figure-{number}-{ending}")
-            written.append(Picture(path, heading, caption))
+            written.append(Picture(path, heading, caption.format(unit=curves.unit)))
     return written
 
 
@@ -65,6 +67,7 @@ class Curves:
     """The runs of one start, by p, and what stands beside them, such as no normalisation."""
 
     def __init__(self, runs: Sequence[RunResult], beside: Sequence[RunResult]) -> None:
+        self.unit = unit_of(runs)
         self.by_p = {
             p: [run for run in runs if run.p == p] for p in sorted({run.p for run in runs if run.p is not None})
         }
@@ -82,20 +85,21 @@ class Curves:
         }
 
     def losses(self) -> Figure:
-        """Figure 1, and what it hides: the curves' differences to p = 2, paired by fold."""
+        """Figure 1, and what it hides: the curves' differences to p = 2, paired by fold or seed."""
         figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
         for p, runs in self.by_p.items():
             left.plot(runs[0].steps, _mean_curve(runs), label=f"p = {p:g}", **self.looks[p])
         for label, runs in self.beside.items():
             left.plot(runs[0].steps, _mean_curve(runs), label=label, **self.looks_beside[label])
-        left.set(xlabel="iteration", ylabel="validation loss (nats per character)", title="mean over folds")
-        reference = {run.block: run for run in self.by_p.get(_REFERENCE, [])}
+        left.set(xlabel="iteration", ylabel="validation loss (nats per character)", title=f"mean over {self.unit}s")
+        reference = {run.repeat: run for run in self.by_p.get(_REFERENCE, [])}
         right.axhline(0, color="#888888", linewidth=0.8)
         compared = [(runs, self.looks[p]) for p, runs in self.by_p.items() if p != _REFERENCE]
         compared += [(runs, self.looks_beside[label]) for label, runs in self.beside.items()]
         for number, (runs, look) in enumerate(compared, 1):
             _plot_difference(right, runs, reference, look, aside=0.03 * number)
-        right.set(xlabel="iteration", ylabel="difference to p = 2", title="paired by fold, 95 % interval at the end")
+        title = f"paired by {self.unit}, 95 % interval at the end"
+        right.set(xlabel="iteration", ylabel="difference to p = 2", title=title)
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return figure
 
@@ -121,7 +125,7 @@ class Curves:
         return figure
 
     def folds(self) -> Figure:
-        """Figure 3: one panel per fold."""
+        """Figure 3: one panel per fold, its seeds averaged; or per seed where there are no folds."""
         blocks = list(dict.fromkeys(run.block for runs in self.by_p.values() for run in runs))
         columns = min(5, len(blocks))
         rows = math.ceil(len(blocks) / columns)
@@ -131,14 +135,12 @@ class Curves:
         )
         for axis, block in zip(axes.flat, blocks, strict=False):
             for p, runs in self.by_p.items():
-                for run in runs:
-                    if run.block == block:
-                        look = self.looks[p] | {"markersize": 2, "linewidth": 0.9}
-                        axis.plot(run.steps, run.val_losses, label=f"p = {p:g}", **look)
+                if own := [run for run in runs if run.block == block]:
+                    look = self.looks[p] | {"markersize": 2, "linewidth": 0.9}
+                    axis.plot(own[0].steps, _mean_curve(own), label=f"p = {p:g}", **look)
             for label, runs in self.beside.items():
-                for run in runs:
-                    if run.block == block:
-                        axis.plot(run.steps, run.val_losses, label=label, **self.looks_beside[label])
+                if own := [run for run in runs if run.block == block]:
+                    axis.plot(own[0].steps, _mean_curve(own), label=label, **self.looks_beside[label])
             axis.set_title(", ".join(f"{key} {value + 1 if key == 'fold' else value}" for key, value in block))
         for axis in axes.flat[len(blocks) :]:
             axis.set_visible(False)
@@ -147,7 +149,7 @@ class Curves:
         return figure
 
     def alphas(self) -> Figure:
-        """Figure 4: α of each layer relative to its start, mean over folds."""
+        """Figure 4: α of each layer relative to its start, mean over runs."""
         layers = len(next(iter(self.by_p.values()))[0].alphas[0])
         columns = min(3, layers)
         rows = math.ceil(layers / columns)
@@ -203,14 +205,16 @@ def _plot_difference(
     axis: Axes, runs: Sequence[RunResult], reference: dict[Any, RunResult], look: dict[str, Any], aside: float
 ) -> None:
     """The mean difference to the reference, and its interval at the end, drawn aside of the curve's last point."""
-    matched = [(run, reference[run.block]) for run in runs if run.block in reference]
+    matched = [(run, reference[run.repeat]) for run in runs if run.repeat in reference]
     if not matched:
         return
     steps = runs[0].steps
-    differences = np.array([np.subtract(run.val_losses, other.val_losses) for run, other in matched])
+    differences = np.array(
+        by_block((run.repeat, np.subtract(run.val_losses, other.val_losses)) for run, other in matched)
+    )
     axis.plot(steps, differences.mean(0), **look)
-    if len(matched) > 1:
-        half = stats.t.ppf(0.975, len(matched) - 1) * differences[:, -1].std(ddof=1) / math.sqrt(len(matched))
+    if (count := len(differences)) > 1:
+        half = stats.t.ppf(0.975, count - 1) * differences[:, -1].std(ddof=1) / math.sqrt(count)
         place, end = steps[-1] * (1 + aside), differences[:, -1].mean()
         shape = {"color": look["color"], "marker": look.get("marker", "_"), "markersize": 3.5}
         axis.errorbar(place, end, half, capsize=2, linewidth=1, **shape)

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
-from qknorm.experiments.cells import REPEATS, Cell, Runner
+from qknorm.experiments.cells import REPEATS, Cell, Runner, check_missing
 from qknorm.experiments.sweep.about import About
 from qknorm.experiments.sweep.results import PLAN
 from qknorm.runs.any_recipe import SWEEP_KEYS, AnyRecipe, kind_of
@@ -150,7 +150,8 @@ def _in_words(key: str, value: Any) -> str:
 
 
 def run(sweep: Sweep, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
-    """Compute what is missing; returns why runs failed, by their names."""
+    """Compute what is missing; returns why runs failed, by their names. A sweep that is refused leaves no trace."""
+    check_missing(sweep.cells, folder)
     plan = {
         "name": sweep.name,
         "task": sweep.cells[0].recipe.task,

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from qknorm.experiments.figures import COLOURS, STYLE, save
 from qknorm.experiments.sweep.answer import Answer, Picture, Table
 from qknorm.experiments.sweep.figures import MARKERS
-from qknorm.experiments.sweep.results import RunResult
-from qknorm.experiments.sweep.statistics import Estimate, estimate
+from qknorm.experiments.sweep.results import Repeat, RunResult, unit_of
+from qknorm.experiments.sweep.statistics import Estimate, by_block, estimate
 
 _RATE = "peak"
 _ByRate = dict[float, list[RunResult]]
@@ -55,12 +55,12 @@ def best_rate(by_rate: Mapping[float, Sequence[RunResult]]) -> float:
 
 
 def sensitivity(by_rate: Mapping[float, Sequence[RunResult]]) -> Estimate:
-    """Of each seed by itself the mean over rates of the final loss, less that of its best rate."""
-    by_block: dict[Any, list[float]] = {}
+    """Of each fold and seed by itself the mean over rates of the final loss, less that of its best rate."""
+    by_repeat: dict[Repeat, list[float]] = {}
     for runs in by_rate.values():
         for run in runs:
-            by_block.setdefault(run.block, []).append(final_loss(run))
-    return estimate([fmean(losses) - min(losses) for losses in by_block.values()])
+            by_repeat.setdefault(run.repeat, []).append(final_loss(run))
+    return estimate(by_block((repeat, fmean(losses) - min(losses)) for repeat, losses in by_repeat.items()))
 
 
 def _place(run: RunResult) -> _Place:
@@ -104,9 +104,9 @@ def _tables(condition: str, panel: _Panel, failed: Mapping[_Place, int]) -> list
         for label, by_rate in panel.items()
     ]
     note = (
-        "Final loss by the highest learning rate, mean and 95 % interval over seeds; sensitivity is by how much the "
-        "mean over all rates is above the best. Runs that failed, such as by a loss that is not finite, are in none "
-        "of these numbers."
+        f"Final loss by the highest learning rate, mean and 95 % interval over {_unit(panel)}s; sensitivity is by how "
+        "much the mean over all rates is above the best. Runs that failed, such as by a loss that is not finite, are "
+        "in none of these numbers."
     )
     logits = [[label, *row(label, largest_logit, 1)] for label in panel]
     return [
@@ -115,12 +115,16 @@ def _tables(condition: str, panel: _Panel, failed: Mapping[_Place, int]) -> list
     ]
 
 
+def _unit(panel: _Panel) -> str:
+    return unit_of([run for by_rate in panel.values() for runs in by_rate.values() for run in runs])
+
+
 def _rates(panel: _Panel) -> list[float]:
     return sorted({rate for by_rate in panel.values() for rate in by_rate})
 
 
 def _cell(runs: Sequence[RunResult], measure: Callable[[RunResult], float], digits: int, failed: int) -> str:
-    parts = [_in_digits(estimate(list(map(measure, runs))), digits)] if runs else []
+    parts = [_in_digits(estimate(by_block((run.repeat, measure(run)) for run in runs)), digits)] if runs else []
     return ", ".join([*parts, f"{failed} failed"] if failed else parts)
 
 

@@ -23,6 +23,8 @@ PLAN = "sweep.json"
 PLAIN = "none"  # the `start` of runs without Lp normalisation
 STARTS = ("same", "comparable")
 _OF_SYSTEM = ("qk_norm", "p", "start")
+Repeat = tuple[tuple[str, Any], ...]
+"""Which fold and seed, as far as they vary: keys and values, the fold first."""
 _NORMS = {"none": "no normalisation", "rms": "RMSNorm", "layer": "LayerNorm"}
 
 
@@ -77,9 +79,14 @@ class RunResult:
         return f"{norm}, as sharp as p = {self.start}" if self.is_beside else norm
 
     @property
-    def block(self) -> tuple[tuple[str, Any], ...]:
+    def repeat(self) -> Repeat:
         """What two runs must share to be compared: the fold and the seed."""
         return tuple((key, self.settings[key]) for key in reversed(REPEATS) if key in self.settings)
+
+    @property
+    def block(self) -> Repeat:
+        """What counts as one observation: the fold with all its seeds, or the seed where there are no folds."""
+        return block_of(self.repeat)
 
     def condition(self, leave_out: str = "") -> str:
         """Whatever else distinguishes runs, such as the learning rate: p is looked at under each by itself."""
@@ -94,6 +101,16 @@ class RunResult:
         others = {key: value for key, value in self.settings.items() if key not in first}
         measured = {key: self.measured.get(key, "") for key in TASKS[self.task].measured}
         return first | others | measured | {"status": self.status}
+
+
+def block_of(repeat: Repeat) -> Repeat:
+    """Seeds of one fold share its text, so they are not observations of their own."""
+    return repeat[:1]
+
+
+def unit_of(results: Sequence[RunResult]) -> str:
+    """What observations are called: fold, or seed where there are no folds; run where neither varies."""
+    return next((str(key) for result in results for key, _ in result.block), "run")
 
 
 def load_results(folder: Path, failures: Mapping[str, str] | None = None) -> list[RunResult]:

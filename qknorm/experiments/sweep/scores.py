@@ -61,13 +61,15 @@ def _table(systems: Mapping[str, Sequence[RunResult]], compared: Mapping[str, Co
     task = TASKS[next(iter(systems.values()))[0].task]
     rows = []
     for name, runs in systems.items():
-        means = [f"{fmean(run.measured[measure] for run in runs):.2f}" for measure in task.headings]
-        if row := compared.get(name):
+        row = compared.get(name)
+        own = runs[: row.seeds] if row else runs  # where only first seeds are compared, all columns are theirs
+        means = [f"{fmean(run.measured[measure] for run in own):.2f}" for measure in task.headings]
+        if row:
             between = wording.interval(row.difference_low, row.difference_high, signed=True)
             difference = "" if row.difference is None else f"{row.difference:+.2f}"
             means[0] = wording.bleu_of(row)
             means += [difference, between, wording.p_value(row.p_value, row.p_is_bound)]
-        rows.append([name, *means, str(len(runs))])
+        rows.append([name, *means, str(len(own))])
     against = ["difference", "95 %", "p"] if compared else []
     note = f"Compared with {next(iter(systems))}. A 95 % interval is {_about(compared)}" if len(compared) > 1 else ""
     return Table("", note, ["", *task.headings.values(), *against, "runs"], rows)

@@ -1,4 +1,4 @@
-"""Whether p matters: intervals, tests paired by fold, and the answer in plain words.
+"""Whether p matters: intervals, tests paired by fold (by seed where there are no folds), and the answer in plain words.
 
 Everything is done for each start of α by itself: with one α for all p, a larger p begins with sharper attention.
 """
@@ -6,7 +6,7 @@ Everything is done for each start of α by itself: with one α for all p, a larg
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from qknorm.evaluation.significance import holm
-from qknorm.experiments.sweep.results import RunResult
+from qknorm.experiments.sweep.results import Repeat, RunResult, block_of, unit_of
 
 REFERENCE = "p = 2"  # the label of what everything is compared with
 _LEVEL = 0.05
@@ -32,7 +32,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """To the reference, paired by fold. The corrected p-values are Holm's, over all comparisons of the same kind."""
+    """To the reference, paired by block. The corrected p-values are Holm's, over all comparisons of the same kind."""
 
     estimate: Estimate
     t_test: float
@@ -62,9 +62,9 @@ class Arm:
     """None for what stands beside every start, such as no normalisation."""
     measures: dict[str, Estimate]
     differences: dict[str, Difference]
-    """To p = 2 under the same start; empty for p = 2 itself, and where fewer than two folds can be compared."""
+    """To p = 2 under the same start; empty for p = 2 itself, and where fewer than two blocks can be compared."""
     time_ratio: float | None
-    """The median over folds of the training time relative to p = 2."""
+    """The median over runs of the training time relative to p = 2."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ class Statistics:
     arms: list[Arm]
     target_loss: float
     """The loss that `iterations_to_target` speaks of: one that every run has reached."""
+    unit: str
+    """What the numbers are counted in: fold, or seed where there are no folds."""
 
     def of(self, start: str) -> list[Arm]:
         return [arm for arm in self.arms if arm.start == start]
@@ -89,11 +91,11 @@ class Statistics:
             for name, difference in arm.differences.items():
                 entry["differences"][name]["significant"] = difference.is_significant
             arms.append(entry)
-        return {"target_loss": self.target_loss, "arms": arms}
+        return {"target_loss": self.target_loss, "unit": self.unit, "arms": arms}
 
 
 MEASURES = ("best_val_loss", "final_val_loss", "area", "iterations_to_target")
-_Values = dict[tuple[tuple[str, Any], ...], float]  # by block, such as a fold
+_Values = dict[Repeat, float]
 
 
 def analyse(results: Sequence[RunResult]) -> Statistics | None:
@@ -110,7 +112,7 @@ def analyse(results: Sequence[RunResult]) -> Statistics | None:
         for result in [*(one for one in normalised if one.start == start), *beside]:
             groups.setdefault(result.label, []).append(result)
         arms += _arms(start, groups, target)
-    return Statistics(arms, target)
+    return Statistics(arms, target, unit_of(done))
 
 
 def _arms(start: str, groups: Mapping[str, Sequence[RunResult]], target: float) -> list[Arm]:
@@ -121,22 +123,30 @@ def _arms(start: str, groups: Mapping[str, Sequence[RunResult]], target: float) 
         "iterations_to_target": lambda run: iterations_to(target, run),
     }
     values = {
-        name: {label: {run.block: measure(run) for run in runs} for label, runs in groups.items()}
+        name: {label: {run.repeat: measure(run) for run in runs} for label, runs in groups.items()}
         for name, measure in measured.items()
     }
     differences = {name: _differences(by_label) for name, by_label in values.items()}
-    seconds = {label: {run.block: run.measured["seconds"] for run in runs} for label, runs in groups.items()}
+    seconds = {label: {run.repeat: run.measured["seconds"] for run in runs} for label, runs in groups.items()}
     return [
         Arm(
             start,
             label,
             None if runs[0].is_beside else runs[0].p,
-            {name: estimate(list(values[name][label].values())) for name in values},
+            {name: estimate(by_block(values[name][label].items())) for name in values},
             {name: of_label[label] for name, of_label in differences.items() if label in of_label},
             _median_ratio(seconds[label], seconds.get(REFERENCE, {})),
         )
         for label, runs in groups.items()
     ]
+
+
+def by_block(values: Iterable[tuple[Repeat, Any]]) -> list[Any]:
+    """Numbers or curves of runs, averaged over the seeds of each fold: what may be taken for independent."""
+    groups: dict[Repeat, list[Any]] = {}
+    for repeat, value in values:
+        groups.setdefault(block_of(repeat), []).append(value)
+    return [np.mean(own, axis=0) for own in groups.values()]
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -170,9 +180,10 @@ def _differences(by_label: Mapping[str, _Values]) -> dict[str, Difference]:
     reference = by_label.get(REFERENCE, {})
     paired = {}
     for label, values in by_label.items():
-        common = [block for block in values if block in reference]
-        if label != REFERENCE and len(common) >= 2:
-            paired[label] = [values[block] - reference[block] for block in common]
+        # Seeds are matched before they are averaged: one that only one side has finished would bias its fold.
+        own = by_block((repeat, values[repeat] - reference[repeat]) for repeat in values if repeat in reference)
+        if label != REFERENCE and len(own) >= 2:
+            paired[label] = own
     tests = {label: _tests(differences) for label, differences in paired.items()}
     t_tests, wilcoxons = (holm([p_values[kind] for p_values in tests.values()]) for kind in (0, 1))
     return {
@@ -191,5 +202,5 @@ def _tests(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def _median_ratio(values: _Values, reference: _Values) -> float | None:
-    ratios = [values[block] / reference[block] for block in values if reference.get(block)]
+    ratios = [values[repeat] / reference[repeat] for repeat in values if reference.get(repeat)]
     return float(np.median(ratios)) if ratios else None

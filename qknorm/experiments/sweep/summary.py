@@ -63,8 +63,8 @@ def tables(statistics: Statistics, condition: str = "") -> list[Table]:
         title = _START[start] + (f", {condition}" if condition else "")
         by_start.append(Table(title, note, ["", *headings, "time / p = 2"], estimates))
         note = (
-            "Difference to p = 2, paired by fold, with its 95 % interval; Holm-corrected p-values of the t test and of "
-            "Wilcoxon's."
+            f"Difference to p = 2, paired by {statistics.unit}, with its 95 % interval; Holm-corrected p-values of the "
+            "t test and of Wilcoxon's."
         )
         by_start.append(Table("", note, ["", *headings], differences))
     return by_start
@@ -79,19 +79,20 @@ def _about(start: str, statistics: Statistics) -> list[str]:
     opening += f" ({_interval(best.measures['best_val_loss'], 4)}"
     if reference is None:
         return [opening + "); p = 2 was not run, so nothing is compared with it."]
-    folds = reference.measures["best_val_loss"].count
+    count = reference.measures["best_val_loss"].count
+    counted = f"{count} {statistics.unit}{'s' * (count != 1)}"
     if best is not reference:
         opening += f"; p = 2: {_interval(reference.measures['best_val_loss'], 4)}"
     sentences = [opening + ")."]
     compared = [arm for arm in normalised if arm.differences]
     if not _can_tell(arms):
-        return [*sentences, f"With {folds} fold{'s' * (folds != 1)} no difference could be significant."]
+        return [*sentences, f"With {counted} no difference could be significant."]
     for name, what in (
         ("best_val_loss", "the best loss"),
         ("final_val_loss", "the final loss"),
         ("area", "the area under the curve"),
     ):
-        sentences.append(_compared(compared, name, what, folds))
+        sentences.append(_compared(compared, name, what, counted))
     beside = [arm for arm in arms if arm.p is None and arm.differences]
     if beside:
         sentences.append(f"Against p = 2 in the best loss, {'; '.join(map(_against_reference, beside))}.")
@@ -104,10 +105,10 @@ def _against_reference(arm: Arm) -> str:
     return f"{arm.label} {what}"
 
 
-def _compared(arms: Sequence[Arm], name: str, what: str, folds: int) -> str:
+def _compared(arms: Sequence[Arm], name: str, what: str, counted: str) -> str:
     different = [arm for arm in arms if arm.differences[name].is_significant]
     if not different:
-        return f"In {what} there is no significant difference between p = 2 and any other p ({folds} folds)."
+        return f"In {what} there is no significant difference between p = 2 and any other p ({counted})."
     listed = ", ".join(f"{arm.label} {_direction(arm.differences[name], _digits(name))}" for arm in different)
     others = [arm.label for arm in arms if arm not in different]
     rest = f"; no significant difference for {', '.join(others)}" if others else ""
@@ -146,7 +147,7 @@ def verdict(statistics: Statistics) -> list[str]:
 
 
 def _can_tell(arms: Sequence[Arm]) -> bool:
-    """Whether there are folds enough: with n of them Wilcoxon's test gives at least 2/2ⁿ, before correction."""
+    """Whether there are folds or seeds enough: with n Wilcoxon's test gives at least 2/2ⁿ, before correction."""
     return any(difference.can_be_significant for arm in arms for difference in arm.differences.values())
 
 

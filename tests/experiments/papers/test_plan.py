@@ -14,6 +14,7 @@ from qknorm.experiments.papers.plan import find_corpus
 from qknorm.experiments.papers.sizes import Size
 from qknorm.experiments.papers.table import names
 from qknorm.runs.recipe import Recipe
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
 from qknorm.training import planned as plans_by_time
 from qknorm.training import speed
@@ -61,6 +62,18 @@ def test_a_folder_says_by_its_name_which_language_is_the_source(tmp_path: Path) 
     (tmp_path / "talks" / "dev.gl").unlink()
     with pytest.raises(InputError, match=r"has no dev\.gl"):
         find_corpus(str(tmp_path / "talks"))
+
+
+def test_only_the_run_that_is_in_the_way_is_named(talks: str, tmp_path: Path) -> None:
+    plan = planned("henry-table2", "smoke", talks)
+    cell = run_of(plan, "baseline")
+    in_the_way = Run(tmp_path / cell.name)
+    in_the_way.folder.mkdir(parents=True)
+    in_the_way.save_recipe(run_of(plan, "qknorm").recipe)
+    with pytest.raises(InputError) as refused:
+        plan.run(tmp_path, Screen(quiet=True), Machines())
+    told = f"{in_the_way.folder} was made by another recipe; give the row another name, or delete {in_the_way.folder}"
+    assert str(refused.value) == told
 
 
 class TestLearningRates:

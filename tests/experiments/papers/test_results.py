@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.errors import InputError
+from qknorm.experiments.cells import Cell
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.papers.output import write
 from qknorm.experiments.papers.results import Row, result_of
 from qknorm.experiments.papers.views import view
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
-from tests.experiments.papers.plans import planned
+from tests.experiments.papers.plans import planned, run_of
 
 
 def test_a_table_with_what_is_done_and_what_is_not(talks: str, tmp_path: Path) -> None:
@@ -55,3 +59,41 @@ def test_a_table_with_what_is_done_and_what_is_not(talks: str, tmp_path: Path) -
 def test_a_figure_stands_for_any_corpus_where_no_pair_is_named(own: str, talks: str, tmp_path: Path) -> None:
     experiment = planned(own, "smoke", talks).experiment
     assert [row.paper for row in result_of(experiment, experiment.contests[0], tmp_path).rows] == [None, 20]
+
+
+def test_no_difference_from_a_figure_whose_text_is_not_known(own: str) -> None:
+    table = planned(own, "smoke", None).experiment.table
+    assert not table.is_comparable(None)
+    assert not table.is_comparable("gl-en")
+    of_one_pair = table.model_copy(update={"pairs": ("gl-en",)})
+    assert of_one_pair.is_comparable("gl-en")
+    assert not of_one_pair.is_comparable(None)
+
+
+def test_runs_are_not_compared_across_a_change_of_the_text(talks: str, tmp_path: Path) -> None:
+    plan, folder = planned("henry-table2", "smoke", talks), tmp_path / "runs"
+    cells = [run_of(plan, row) for row in ("baseline", "qknorm")]
+
+    def run(*chosen: Cell) -> None:
+        assert Machines(jobs=1).run_missing("test", chosen, folder, Screen(quiet=True)) == {}
+
+    run(cells[0])
+    test = Path(talks) / "test.gl"
+    before = list(read_lines(test))
+    write_lines(test, [*before[1:], before[0]])
+    run(cells[1])
+    message = r"baseline_seed-1 and .*qknorm_seed-1 were trained on different text"
+    with pytest.raises(InputError, match=message):
+        result_of(plan.experiment, plan.experiment.contests[0], folder)
+    with pytest.raises(InputError, match=message):
+        run(*cells)
+
+
+def test_rows_are_scored_against_their_own_references_only(talks: str, tmp_path: Path) -> None:
+    plan = planned("henry-table2", "smoke", talks)
+    cells = [run_of(plan, row) for row in ("baseline", "qknorm")]
+    assert Machines(jobs=1).run_missing("test", cells, tmp_path, Screen(quiet=True)) == {}
+    references = Run(tmp_path / cells[1].name).test_set().references
+    write_lines(references, [line.upper() for line in read_lines(references)])
+    with pytest.raises(InputError, match=r"references\.txt differ, so their runs cannot be compared"):
+        result_of(plan.experiment, plan.experiment.contests[0], tmp_path)

@@ -3,7 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from qknorm.experiments.sweep.about import About
+from qknorm.experiments.sweep.rates import sensitivity
 from qknorm.experiments.sweep.results import RunResult
 from qknorm.experiments.sweep.views import summarise
 from tests.experiments.sweep.outcomes import result
@@ -54,3 +57,14 @@ def test_runs_that_failed_stand_where_their_loss_would(tmp_path: Path) -> None:
     one_left = [*broken[:2], replace(broken[2], status="done"), *broken[3:]]
     losses, _ = summarise(About(title="Rates", question="Which?", shows="rates"), one_left, tmp_path).tables
     assert losses.rows[0][2] == "2.0000, 1 failed"
+
+
+def test_the_sensitivity_of_a_fold_is_the_mean_of_its_seeds() -> None:
+    losses = {(0, 1): (2.0, 2.2), (0, 2): (3.0, 3.4), (1, 1): (2.0, 2.6), (1, 2): (4.0, 4.4)}  # by fold and seed
+    by_rate = {
+        rate: [result({"fold": fold, "seed": seed}, [both[place]]) for (fold, seed), both in losses.items()]
+        for place, rate in enumerate((0.001, 0.01))
+    }
+    found = sensitivity(by_rate)
+    assert found.count == 2
+    assert found.mean == pytest.approx((0.1 + 0.2 + 0.3 + 0.2) / 4)

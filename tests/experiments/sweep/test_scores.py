@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from qknorm.errors import InputError
 from qknorm.experiments.sweep.grid import plan
 from qknorm.experiments.sweep.results import load_results
-from qknorm.experiments.sweep.scores import as_systems
+from qknorm.experiments.sweep.scores import answer, as_systems
 from qknorm.experiments.sweep.views import summarise
 from qknorm.metrics.table import METRICS
 from tests.caches import new_cache
@@ -42,6 +43,12 @@ def test_a_sweep_over_translators(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(rows[0]) == ["heads", "seed", *METRICS, "best_dev_bleu", "updates", "seconds", "status"]
     assert [row["updates"] for row in rows] == ["4"] * 4
     assert {float(row["bleu"]) for row in rows} == {result.measured["bleu"] for result in results}
+    unfinished = [replace(one, status="missing") if one.folder.name == "heads-2_seed-2" else one for one in results]
+    spoiled = [replace(one, measured=one.measured | {"chrf": 99.0}) if one.settings["seed"] == 2 else one
+               for one in unfinished]  # fmt: skip
+    (table,) = answer(spoiled).tables
+    assert [row[2] for row in table.rows] == [f"{one.measured['chrf']:.2f}" for one in results[:2]], "of first seeds"
+    assert [row[-1] for row in table.rows] == ["1", "1"]
 
 
 def test_language_models_are_not_compared_by_bleu(folder: Path) -> None:

@@ -60,6 +60,33 @@ def test_too_few_folds_claim_nothing() -> None:
     assert "So " not in text
 
 
+def with_seeds(results: list[RunResult], seeds: int) -> list[RunResult]:
+    return [replace(run, settings=run.settings | {"seed": seed}) for run in results for seed in range(seeds)]
+
+
+def test_folds_are_counted_without_their_seeds(tmp_path: Path) -> None:
+    runs = with_seeds(sweep({"same": GAIN}, folds=2), 3)
+    statistics = analyse(runs)
+    assert statistics is not None
+    assert "With 2 folds no difference could be significant" in paragraph(statistics)
+    assert len(draw(runs, tmp_path)) == 5
+
+
+def test_seeds_are_called_seeds_where_there_are_no_folds(tmp_path: Path) -> None:
+    runs = [
+        replace(run, settings={key: value for key, value in run.settings.items() if key != "fold"} | {"seed": seed})
+        for run in sweep({"same": NOTHING}, noise=0.01)
+        for seed in [run.settings["fold"]]
+    ]
+    statistics = analyse(runs)
+    assert statistics is not None
+    assert "any other p (10 seeds)" in paragraph(statistics)
+    assert "paired by seed" in tables(statistics)[1].note
+    captions = " ".join(picture.caption for picture in draw(runs, tmp_path))
+    assert "for every seed by itself" in captions
+    assert "fold" not in paragraph(statistics) + captions
+
+
 def test_one_fold_and_no_reference_are_not_compared() -> None:
     for results in (sweep({"same": {1.0: 0.0, 3.0: 0.0}}), sweep({"same": NOTHING}, folds=1)):
         statistics = analyse(results)
