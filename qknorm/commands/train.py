@@ -47,7 +47,7 @@ def _train(
     from qknorm import processes
     from qknorm.runs.any_recipe import AnyRecipe, load_any_recipe
     from qknorm.runs.recipe import make_recipe, settings_for_files
-    from qknorm.runs.run import Run
+    from qknorm.runs.run import Run, folder_of
     from qknorm.tasks.table import train as train_any
     from qknorm.training.planned import prolong
     from qknorm.training.planner import DEFAULT_MINUTES
@@ -64,7 +64,7 @@ def _train(
         changes = [*([str(recipe)] if recipe else []), *settings]
         content = settings_for_files(src, tgt) | {"minutes": DEFAULT_MINUTES}
         chosen = make_recipe(content, changes, f"{src} and {tgt}")
-        folder = runs / chosen.name
+        folder = folder_of(chosen.name, runs)
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():
@@ -76,5 +76,5 @@ def _train(
         chosen = load_any_recipe(run.recipe_file, settings, is_of_run=True)
     else:
         chosen = load_any_recipe(recipe, settings)
-        folder = runs / chosen.name
+        folder = folder_of(chosen.name, runs)
     train_any(chosen, folder, console, resume)

@@ -176,6 +176,14 @@ class Run:
             file.write(json.dumps(result).encode())
 
 
+def folder_of(name: str, runs: Path) -> Path:
+    """The folder of the run of this name; an InputError for a name that leads out of the folder of all runs."""
+    path = Path(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts:
+        raise InputError(f"name={name} is no name for a folder in {runs}; choose another, such as name=mine")
+    return runs / path
+
+
 def other_text(folder: Path) -> str:
     """What is said to somebody who resumes a run with another text."""
     return f"the text has changed since {folder} was begun; a run cannot go on with another text"

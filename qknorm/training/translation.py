@@ -35,7 +35,7 @@ from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.loggers.table import chosen_loggers
 from qknorm.training.planned import planned_recipe
-from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
+from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, read_sets
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
 
@@ -167,7 +167,7 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
         recipe = settled(recipe, TranslatorRun.open(folder).recipe)
         refuse_changes(run.recipe, recipe, folder)
     else:
-        processes.from_first(partial(_make_room, run))
+        processes.from_first(partial(_make_room, run, recipe))
         if recipe.minutes is not None:
             recipe = processes.from_first(partial(planned_recipe, recipe, folder, console))
     settings = settings_of(recipe)
@@ -204,10 +204,10 @@ def _make_ready(run: TranslatorRun, recipe: Recipe, resume: bool) -> tuple[list[
     return sets, prepared
 
 
-def _make_room(run: TranslatorRun) -> None:
+def _make_room(run: TranslatorRun, recipe: Recipe) -> None:
     """A new run takes nothing from an earlier attempt that failed before it was a run: it may have had other text."""
     refuse_to_overwrite(run)
-    shutil.rmtree(run.data_folder, ignore_errors=True)
+    forget_splits(recipe.data, run.data_folder)
 
 
 def _start(run: TranslatorRun, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:
