@@ -95,28 +95,31 @@ class _Planning:
         return self._seconds - (time.monotonic() - self._began)
 
 
-def prolong(folder: Path, minutes: float, console: Screen) -> None:
-    """Let a run that has ended go on for this many minutes, from where its learning rate began to fall."""
-    run = TranslatorRun.open(folder)
+def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: Prepared, console: Screen) -> Recipe:
+    """Let a run that has ended go on for this many minutes, from where its learning rate began to fall.
+
+    The run is changed last: what is refused here leaves it as it was. Returns its new recipe.
+    """
     recipe, checkpoints = run.recipe, run.checkpoints
     stable = checkpoints.stable()
     if stable is None:
         raise InputError(
-            f"{folder} cannot be prolonged: it has no checkpoint from before its learning rate fell "
+            f"{run.folder} cannot be prolonged: it has no checkpoint from before its learning rate fell "
             "(training.schedule: trapezoid makes one); an interrupted run goes on with --resume"
         )
-    sets = read_sets(recipe.data, run.data_folder)
-    prepared = prepare_sets(sets, recipe.data)
+    checkpoints.refuse_other_processes(stable)
     speed = _speed(recipe, sets, prepared)
     more = planner.plan(_corpus(sets, prepared), minutes * 60, *speed)
     done = int(stable.name.removeprefix("step-"))
     settings = planner.prolonged(done, more, recipe.training.validate_every)
+    prolonged = checked(Recipe, merged(recipe.model_dump(), settings), "the prolonged recipe")
     console.print(
         f"{more.updates:,} more updates after the {done:,} before the learning rate fell; about "
         f"{more.seconds / 60:.0f} minutes, until {_clock(more.seconds)}",
     )
     checkpoints.rewind(stable)
-    run.save_recipe(Recipe.model_validate(merged(recipe.model_dump(), settings)))
+    run.save_recipe(prolonged)
+    return prolonged
 
 
 def _words(sets: Sequence[Sets]) -> int:

@@ -34,7 +34,7 @@ from qknorm.runs.run import other_text, refuse_to_overwrite
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.loggers.table import chosen_loggers
-from qknorm.training.planned import planned_recipe
+from qknorm.training.planned import planned_recipe, prolong
 from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, read_sets
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
@@ -160,8 +160,11 @@ class TranslationTask:
         return replace(batch, target_out=torch.where(known, batch.target_out, PAD))
 
 
-def train(recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
-    """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set."""
+def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minutes: float | None = None) -> None:
+    """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set.
+
+    more_minutes: a run that has ended goes on for this long.
+    """
     run = TranslatorRun(folder)
     if resume:
         recipe = settled(recipe, TranslatorRun.open(folder).recipe)
@@ -174,6 +177,9 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
     model = run.make_model().to(processes.device())
+    if more_minutes is not None:  # only now: whatever can be wrong has been looked for
+        recipe = processes.from_first(partial(prolong, run, more_minutes, sets, prepared, console))
+        settings = settings_of(recipe)
     _introduce(model, prepared, console)
     task = TranslationTask(recipe, model, prepared, sets, console)
     trainer = Trainer(task, make_optimiser(model, recipe.training), _schedule(recipe), settings, folder, console)

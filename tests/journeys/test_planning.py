@@ -12,6 +12,7 @@ import yaml
 from safetensors.torch import load_file
 
 from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.runs.writer import only_writer
 from qknorm.training import planner
 from tests.journeys.conftest import Command
 
@@ -88,6 +89,30 @@ def test_a_run_that_has_ended_goes_on(command: Command, workplace: Path) -> None
     assert steps(run)[-1] == after["max_updates"]
     assert [step for step in steps(run) if step <= begun] == [step for step in first if step <= begun]
     assert {**before, "max_updates": 0, "decay": 0} == {**after, "max_updates": 0, "decay": 0}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a run, but for the one that says who writes."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".writer")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_run_that_may_not_go_on_stays_as_it_was(command: Command, workplace: Path) -> None:
+    files = ("--src", "train.en", "--tgt", "train.gl", "dev=[dev.en, dev.gl]", "test=[test.en, test.gl]")
+    assert command("train", *files, "--minutes", "1", "max_updates=8", *TINY).code == 0
+    run = workplace / "runs" / "train"
+    before = contents(run)
+    changed = command("train", "runs/train", "seed=2", "--minutes", "1")
+    with only_writer(run):
+        locked = command("train", "runs/train", "--minutes", "1")
+    for language in ("en", "gl"):
+        write_lines(workplace / f"train.{language}", [*read_lines(workplace / f"train.{language}"), "One more."])
+    other = command("train", "runs/train", "--minutes", "1")
+    assert [changed.code, locked.code, other.code] == [2, 2, 2]
+    assert "was begun with training.seed=1, not 2" in changed.errors
+    assert "runs/train is being written by process" in locked.errors
+    assert "the text has changed since runs/train was begun" in other.errors
+    assert contents(run) == before
 
 
 def test_a_run_without_a_stable_phase_cannot_be_prolonged(command: Command, workplace: Path) -> None:
