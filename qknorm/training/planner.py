@@ -133,11 +133,12 @@ def plan(
 
     `updates`: their number, where somebody has decided on it.
     """
+    seconds = max(seconds, 0.0)  # to make the text ready may have taken longer than somebody has
     per_position = seconds_per_update / positions_per_update
     validations = round(min(max(4 + seconds / 400, 4), 20))
     beside = (validations * _VALIDATION_COST * corpus.dev + _TEST_COST * corpus.test) * per_position
     beside = min(beside, seconds / 2)
-    affordable = _MARGIN * max(seconds - beside, 0.0) / seconds_per_update
+    affordable = _MARGIN * (seconds - beside) / seconds_per_update
     useful = MOST_PASSES * corpus.positions / positions_per_update
     updates = updates or max(int(min(affordable, useful)) // validations, 1) * validations
     passes = updates * positions_per_update / corpus.positions

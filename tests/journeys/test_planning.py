@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.runs.writer import only_writer
-from qknorm.training import planner
+from qknorm.training import planned, planner
 from tests.journeys.conftest import Command
 
 TINY = ("dim=16", "feed_forward=32", "encoder_layers=1", "decoder_layers=1", "heads=2", "beam_size=1", "extra_length=5")
@@ -47,6 +48,26 @@ def test_two_files_become_a_translator_by_a_plan_in_plain_numbers(command: Comma
     assert recipe["model"]["embedding_init"] == "counted"
     assert steps(run)[-1] == recipe["training"]["max_updates"]
     assert (run / "test" / "scores.json").exists()
+
+
+def test_compiling_kernels_is_not_charged_to_the_minutes(
+    command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock begins after them; a text for which a minute is not enough is trained on for a few updates."""
+    order: list[str] = []
+
+    def monotonic() -> float:
+        order.append("clock")
+        return 0.0 if order.count("clock") == 1 else 63.0
+
+    monkeypatch.setattr(planned, "load_kernels", lambda: order.append("kernels"))
+    monkeypatch.setattr(planned, "time", SimpleNamespace(monotonic=monotonic))
+    done = command("train", "--src", "train.en", "--tgt", "train.gl", "--minutes", "1", *TINY)
+    assert done.code == 0, done.errors
+    assert order[:2] == ["kernels", "clock"]
+    assert "Making the text ready and measuring took 1.1 of 1 minutes: hardly any time is left" in done.out
+    assert "about -" not in done.out
+    assert steps(workplace / "runs" / "train")
 
 
 def test_the_same_recipe_gives_the_same_run_without_its_minutes(command: Command, workplace: Path) -> None:

@@ -36,6 +36,13 @@ def test_more_time_never_gives_fewer_passes(positions: int, seconds: float, spee
     assert short.updates <= long.updates + slack
 
 
+@given(sizes, st.floats(-1000, 1), speeds)
+def test_no_time_is_never_less_than_none(positions: int, seconds: float, speed: tuple[float, float]) -> None:
+    plan = planner.plan(Corpus(positions, positions // 20, positions // 20), seconds, *speed)
+    assert plan.updates >= plan.validations
+    assert plan.seconds > 0
+
+
 def test_talks_of_eleven_thousand_pairs_are_read_often_enough() -> None:
     """The plan this replaces gave them four passes, whatever the time."""
     ten, sixty = (planner.plan(TALKS, 60 * minutes, *SPEED) for minutes in (10, 60))
