@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -53,8 +54,8 @@ def _train(
     from qknorm.training.planner import DEFAULT_MINUTES
 
     console = Screen(quiet=processes.rank() > 0)
-    if minutes is not None and not minutes > 0:
-        raise InputError(f"--minutes must be more than 0, not {minutes:g}")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise InputError(f"--minutes must be more than 0 and finite, not {minutes:g}")
     planned = settings if minutes is None else [*settings, f"minutes={minutes}"]
     more: float | None = None
     chosen: AnyRecipe

@@ -144,7 +144,7 @@ def test_a_run_without_a_stable_phase_cannot_be_prolonged(command: Command, work
     assert (workplace / "runs" / "small" / "checkpoints" / "step-000008").exists()
 
 
-@pytest.mark.parametrize("minutes", ["0", "-3", "nan"])
+@pytest.mark.parametrize("minutes", ["0", "-3", "nan", "inf"])
 def test_no_time_is_an_error(minutes: str, command: Command, workplace: Path) -> None:
     done = command("train", "--src", "train.en", "--tgt", "train.gl", f"--minutes={minutes}")
     assert done.code == 2
