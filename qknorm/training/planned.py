@@ -120,7 +120,7 @@ def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: 
     speed = _speed(recipe, sets, prepared)
     more = planner.plan(_corpus(sets, prepared), minutes * 60, *speed)
     done = int(stable.name.removeprefix("step-"))
-    settings = planner.prolonged(done, more, recipe.training.validate_every)
+    settings = planner.prolonged(done, more, recipe.training.validate_every, recipe.training.max_validations)
     prolonged = checked(Recipe, merged(recipe.model_dump(), settings), "the prolonged recipe")
     console.print(
         f"{more.updates:,} more updates after the {done:,} before the learning rate fell; about "

@@ -171,9 +171,14 @@ def settings(chosen: Plan, dim: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def prolonged(done: int, more: Plan, every: int) -> dict[str, dict[str, Any]]:
-    """The keys that change when a run goes on after `done` updates, before which its learning rate was flat."""
-    return {"training": _ending(done + max(more.updates // every, 1) * every, every, done)}
+def prolonged(done: int, more: Plan, every: int, max_validations: int) -> dict[str, dict[str, Any]]:
+    """The keys that change when a run goes on after `done` updates, before which its learning rate was flat.
+
+    It still validates as often as before; the limit of validations rises so that the whole decay comes before it.
+    """
+    ending = _ending(done + max(more.updates // every, 1) * every, every, done)
+    needed = ending["max_updates"] // every + 3  # three that may lie between: where decays began or begin, and the end
+    return {"training": {**ending, "max_validations": max(max_validations, needed)}}
 
 
 def _ending(updates: int, every: int, done: int = 0) -> dict[str, int]:
