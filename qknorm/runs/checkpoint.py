@@ -126,11 +126,12 @@ class Checkpoints:
 
     def newest(self) -> Path | None:
         """The newest whole checkpoint; a damaged one is named in a warning and passed over."""
-        for folder in sorted(self.folder.glob("step-*"), key=lambda path: (len(path.name), path.name), reverse=True):
-            if _is_whole(folder):
-                return folder
-            warnings.warn(f"{folder} is damaged or incomplete; the checkpoint before it is used", stacklevel=2)
-        return None
+        folders = sorted(self.folder.glob("step-*"), key=lambda path: (len(path.name), path.name), reverse=True)
+        whole = next((folder for folder in folders if _is_whole(folder)), None)
+        for folder in folders[: None if whole is None else folders.index(whole)]:
+            used = "" if whole is None else f"; {whole.name} is used in its place"
+            warnings.warn(f"{folder} is damaged or incomplete{used}", stacklevel=2)
+        return whole
 
     def restore(self, checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put everything back as it was at the time of saving; returns the state that was saved with it."""

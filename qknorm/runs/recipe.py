@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -326,7 +327,7 @@ def refuse_changes(begun: Part, given: Part, folder: Path) -> None:
         key = next(key for key in parts[0] if parts[0][key] != parts[1][key])
         raise InputError(
             f"{folder} was begun with {f'{part}.{key}'.rstrip('.')}={parts[0][key]}, not {parts[1][key]}; "
-            f"go on with: qknorm train {folder} --resume, or choose another name=NAME"
+            f"go on with: qknorm train {shlex.quote(str(folder))} --resume, or choose another name=NAME"
         )
 
 

@@ -10,6 +10,7 @@ runs/NAME/  recipe.yaml  corpus.json  metrics.jsonl  checkpoints/  tensorboard/ 
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -137,7 +138,8 @@ class Run:
         recipe = load_any_recipe(self.recipe_file, is_of_run=True)
         if not isinstance(recipe, kind):
             raise InputError(
-                f"{self.folder} holds {recipe.product}, not {kind.product}; try: qknorm {recipe.command} {self.folder}"
+                f"{self.folder} holds {recipe.product}, not {kind.product}; "
+                f"try: qknorm {recipe.command} {shlex.quote(str(self.folder))}"
             )
         return recipe
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -183,9 +184,10 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     _introduce(model, prepared, console)
     task = TranslationTask(recipe, model, prepared, sets, console)
     trainer = Trainer(task, make_optimiser(model, recipe.training), _schedule(recipe), settings, folder, console)
-    if resume and trainer.resume():
-        console.print(f"going on after update {trainer.progress.step:,}")
-    elif recipe.model.embedding_init == "counted":
+    is_resumed = resume and trainer.resume()
+    if resume:
+        console.print(trainer.where_it_goes_on())
+    if not is_resumed and recipe.model.embedding_init == "counted":
         vectors = counted(prepared, recipe.model.dim, recipe.training.seed, console)
         model.embedding.start_at(torch.from_numpy(vectors))
     try:
@@ -274,11 +276,12 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
         told = ", ".join(f"{METRICS[name].label} {values[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values['lines']:,} lines)")
         console.print(f"  {_meaning_of(values['bleu'])}")
+    folder = shlex.quote(str(run.folder))
     console.print(
         f"The model is {run.folder}. Next:\n"
-        f"  qknorm translate {run.folder} FILE       translate a text file, line by line\n"
-        f"  qknorm report {run.folder}               look at scores, curves and examples in a browser"
-        + ("" if run.recipe.training.decay is None else f"\n  qknorm train {run.folder} --minutes 60   let it learn on")
+        f"  qknorm translate {folder} FILE       translate a text file, line by line\n"
+        f"  qknorm report {folder}               look at scores, curves and examples in a browser"
+        + ("" if run.recipe.training.decay is None else f"\n  qknorm train {folder} --minutes 60   let it learn on")
     )
 
 

@@ -178,6 +178,32 @@ def test_a_damaged_checkpoint_is_passed_over(workplace: Path, command: Command) 
     assert outcome(trained) == expected
 
 
+def test_a_run_without_a_whole_checkpoint_says_that_it_starts_again(workplace: Path, command: Command) -> None:
+    done = command("train", "recipe.yaml")
+    assert done.code == 0, done.errors
+    trained = workplace / "runs" / "small"
+    expected = outcome(trained)
+    for state in trained.glob("checkpoints/*/state.json"):
+        state.unlink()
+    done = command("train", "runs/small", "--resume")
+    assert done.code == 0, done.errors
+    assert "step-000024 is damaged or incomplete\n" in done.errors
+    assert "the checkpoint before it" not in done.errors
+    assert "runs/small has no whole checkpoint: it starts from the beginning" in done.out
+    assert outcome(trained) == expected
+
+
+def test_commands_to_paste_quote_folders_with_spaces(workplace: Path, command: Command) -> None:
+    done = command("train", "recipe.yaml", "max_updates=1", "name=my run")
+    assert done.code == 0, done.errors
+    assert "qknorm translate 'runs/my run' FILE" in done.out
+    assert "qknorm report 'runs/my run'" in done.out
+    changed = command("train", "runs/my run", "seed=2", "--resume")
+    assert "go on with: qknorm train 'runs/my run' --resume" in changed.errors
+    stopped = run_changed(SIGNALLED, "SIGINT", "3", "train", "recipe.yaml", "name=my other", cwd=workplace)
+    assert "Go on with: qknorm train 'runs/my other' --resume\n" in stopped.stdout
+
+
 def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: Path, command: Command) -> None:
     done = command("train", "recipe.yaml")
     assert done.code == 0, done.errors
