@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -76,7 +77,7 @@ def device() -> torch.device:
 def command_to_resume(folder: Path, processes: int) -> str:
     """What to type so that the run in `folder` goes on."""
     started = f"torchrun --nproc-per-node {processes} -m qknorm" if processes > 1 else "qknorm"
-    return f"{started} train {folder} --resume"
+    return f"{started} train {shlex.quote(str(folder))} --resume"
 
 
 def summed(*numbers: float | Tensor) -> list[float]:

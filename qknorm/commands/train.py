@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -47,34 +48,33 @@ def _train(
     from qknorm import processes
     from qknorm.runs.any_recipe import AnyRecipe, load_any_recipe
     from qknorm.runs.recipe import make_recipe, settings_for_files
-    from qknorm.runs.run import Run
+    from qknorm.runs.run import Run, folder_of
+    from qknorm.tasks.table import prolong as prolong_any
     from qknorm.tasks.table import train as train_any
-    from qknorm.training.planned import prolong
     from qknorm.training.planner import DEFAULT_MINUTES
 
     console = Screen(quiet=processes.rank() > 0)
-    if minutes is not None and not minutes > 0:
-        raise InputError(f"--minutes must be more than 0, not {minutes:g}")
-    if minutes is not None:
-        settings = [*settings, f"minutes={minutes}"]
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise InputError(f"--minutes must be more than 0 and finite, not {minutes:g}")
+    planned = settings if minutes is None else [*settings, f"minutes={minutes}"]
+    more: float | None = None
     chosen: AnyRecipe
     if src is not None or tgt is not None:
         if src is None or tgt is None:
             raise InputError("--src and --tgt belong together")
-        changes = [*([str(recipe)] if recipe else []), *settings]
+        changes = [*([str(recipe)] if recipe else []), *planned]
         content = settings_for_files(src, tgt) | {"minutes": DEFAULT_MINUTES}
         chosen = make_recipe(content, changes, f"{src} and {tgt}")
-        folder = runs / chosen.name
+        folder = folder_of(chosen.name, runs)
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():
-        run = Run.open(recipe)
-        folder = run.folder
-        if minutes is not None:
-            prolong(folder, minutes, console)
-            settings, resume = settings[:-1], True
-        chosen = load_any_recipe(run.recipe_file, settings, is_of_run=True)
+        folder, more = recipe, minutes
+        chosen = load_any_recipe(Run.open(folder).recipe_file, settings, is_of_run=True)
     else:
-        chosen = load_any_recipe(recipe, settings)
-        folder = runs / chosen.name
-    train_any(chosen, folder, console, resume)
+        chosen = load_any_recipe(recipe, planned)
+        folder = folder_of(chosen.name, runs)
+    if more is None:
+        train_any(chosen, folder, console, resume)
+    else:
+        prolong_any(chosen, folder, console, more)

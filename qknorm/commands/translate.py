@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,6 +71,10 @@ def translate(
         raise InputError("--pieces, --attention and --alignment belong to --json")
     if max_length is not None and min_length > max_length:
         raise InputError(f"--min-length {min_length} is more than --max-length {max_length}")
+    if length_penalty is not None and not abs(length_penalty) <= 100:
+        raise InputError(f"--length-penalty must be a number from -100 to 100, not {length_penalty:g}")
+    if temperature == math.inf:
+        raise InputError("--temperature must be a finite number, not inf")
 
     translator = Translator.load(run, pair)
     settings = replace(translator.settings, min_length=min_length, max_length=max_length)

@@ -3,6 +3,6 @@
 One operator is one Python file and one C++ file of the same name; docs/operators.md says how to add one.
 """
 
-from qknorm.ops._dispatch import has_values, is_left_to_torch, is_traced
+from qknorm.ops._dispatch import has_values, is_left_to_torch, is_traced, load_kernels
 
-__all__ = ["has_values", "is_left_to_torch", "is_traced"]
+__all__ = ["has_values", "is_left_to_torch", "is_traced", "load_kernels"]

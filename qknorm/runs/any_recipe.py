@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -36,7 +37,7 @@ def load_any_recipe(path: Path, overrides: Sequence[str] = (), is_of_run: bool =
     """
     content = read_recipe(path)
     if not SWEEP_KEYS.keys().isdisjoint(content):
-        raise InputError(f"{path} is a sweep of many runs; try: qknorm sweep {path}")
+        raise InputError(f"{path} is a sweep of many runs; try: qknorm sweep {shlex.quote(str(path))}")
     kind = kind_of(content, str(path))
     if not is_of_run:
         say_what_is_renamed(kind, content)

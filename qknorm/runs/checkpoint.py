@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +126,12 @@ class Checkpoints:
 
     def newest(self) -> Path | None:
         """The newest whole checkpoint; a damaged one is named in a warning and passed over."""
-        for folder in sorted(self.folder.glob("step-*"), key=lambda path: (len(path.name), path.name), reverse=True):
-            if _is_whole(folder):
-                return folder
-            warnings.warn(f"{folder} is damaged or incomplete; the checkpoint before it is used", stacklevel=2)
-        return None
+        folders = sorted(self.folder.glob("step-*"), key=lambda path: (len(path.name), path.name), reverse=True)
+        whole = next((folder for folder in folders if _is_whole(folder)), None)
+        for folder in folders[: None if whole is None else folders.index(whole)]:
+            used = "" if whole is None else f"; {whole.name} is used in its place"
+            warnings.warn(f"{folder} is damaged or incomplete{used}", stacklevel=2)
+        return whole
 
     def restore(self, checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put everything back as it was at the time of saving; returns the state that was saved with it."""
@@ -141,6 +142,11 @@ class Checkpoints:
         _restore_optimizer(model, optimizer, tensors, _numbers_in(checkpoint))
         state: dict[str, Any] = json.loads((checkpoint / _STATE).read_text())
         return state
+
+    def refuse_other_processes(self, checkpoint: Path) -> None:
+        """A checkpoint is restored by as many processes as saved it."""
+        with safe_open(checkpoint / "optimizer.safetensors", "pt") as file:
+            _refuse_other_processes(checkpoint, file.keys())
 
     def average(self, steps: Sequence[int]) -> Path:
         """The mean of the weights of some checkpoints, as a checkpoint `average` that only serves to be used."""
@@ -239,14 +245,21 @@ def _random_state() -> dict[str, Tensor]:
 
 
 def _restore_random_state(checkpoint: Path, states: dict[str, Tensor]) -> None:
-    saved, now = sum(name.endswith(".cpu") for name in states), processes.count()
-    if saved != now:
-        command = processes.command_to_resume(checkpoint.parents[1], saved)
-        raise InputError(f"{checkpoint} was saved by {saved} processes, there are {now} now; use: {command}")
+    _refuse_other_processes(checkpoint, states)
     mine = f"{_RANDOM_STATE}.{processes.rank()}"
     torch.set_rng_state(states[f"{mine}.cpu"])
     if torch.cuda.is_available() and f"{mine}.cuda" in states:
         torch.cuda.set_rng_state(states[f"{mine}.cuda"])
+
+
+def _refuse_other_processes(checkpoint: Path, names: Iterable[str]) -> None:
+    """An InputError if the tensors of these names hold the random states of more or fewer processes."""
+    saved = sum(name.startswith(_RANDOM_STATE) and name.endswith(".cpu") for name in names)
+    if saved != processes.count():
+        command = processes.command_to_resume(checkpoint.parents[1], saved)
+        raise InputError(
+            f"{checkpoint} was saved by {saved} processes, there are {processes.count()} now; use: {command}"
+        )
 
 
 def _numbers_in(checkpoint: Path) -> set[str]:

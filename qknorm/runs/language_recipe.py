@@ -10,7 +10,7 @@ from qknorm.attention.norms import KINDS
 from qknorm.models.gpt import GPTConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.runs.choices import OneOf
-from qknorm.runs.recipe import Part, Precision
+from qknorm.runs.recipe import Part, Precision, Seed
 
 
 class TextRecipe(Part):
@@ -53,11 +53,11 @@ class GPTRecipe(Part):
     """Biases in the linear maps and norms."""
     qk_norm: Annotated[str, OneOf(KINDS)] = GPTConfig.qk_norm
     """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
-    p: float = Field(GPTConfig.p, ge=1)
+    p: float = Field(GPTConfig.p, ge=1, allow_inf_nan=True)
     """The norm of `lp`, from 1 to .inf."""
     scale_init: float | Literal["henry"] = "henry"
     """Where α starts at p = 2: a number, or log2(L² − L) of the context L."""
-    start: Literal["same", "comparable"] | float = "same"
+    start: Literal["same", "comparable"] | Annotated[float, Field(allow_inf_nan=True)] = "same"
     """Where α starts at other p: at the same value, or such that attention is as sharp as at p = 2; or as at this p."""
     per_head_scale: bool = GPTConfig.per_head_scale
     """One α per head instead of one per layer."""
@@ -78,7 +78,7 @@ class GPTRecipe(Part):
 class LanguageTrainingRecipe(Part):
     """How it is trained; the defaults are nanoGPT's for characters."""
 
-    seed: int = Field(1, ge=0)
+    seed: Seed = 1
     """Of everything that is drawn at random."""
     batch: int = Field(64, ge=1)
     """Windows per update; several processes share them."""
@@ -96,7 +96,7 @@ class LanguageTrainingRecipe(Part):
     """The optimiser's memory of squared gradients."""
     weight_decay: float = Field(0.1, ge=0)
     """Of matrices; never of α, norms and biases."""
-    clip: float = Field(1.0, gt=0)
+    clip: float = Field(1.0, gt=0, allow_inf_nan=True)
     """The largest gradient norm."""
     validate_every: int = Field(250, ge=1)
     """Updates between validations; each saves a checkpoint."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.optimisation.schedules import SCHEDULES
 from qknorm.runs.choices import OneOf
 
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Precision = Literal["float32", "bf16", "fp16"]
 
 
@@ -36,7 +38,7 @@ class Renamed(NamedTuple):
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     old_keys: ClassVar[Mapping[str, Renamed]] = {}
     """Keys of earlier versions, which recipes and run folders may still have."""
@@ -169,7 +171,7 @@ class ModelRecipe(Part):
     """Where word vectors start: at random, or as a count of the parallel text has them (seconds that save minutes)."""
     qk_norm: Annotated[str, OneOf(KINDS)] = TranslatorConfig.qk_norm
     """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
-    p: float = Field(TranslatorConfig.p, ge=1)
+    p: float = Field(TranslatorConfig.p, ge=1, allow_inf_nan=True)
     """The norm of `lp`, from 1 to .inf."""
     scale: Literal["learned", "fixed", "absent"] = TranslatorConfig.scale
     """The factor g of `lp`: learned, kept at its start, or left out (1)."""
@@ -202,7 +204,7 @@ class ModelRecipe(Part):
 class TrainingRecipe(Part):
     """How it is trained."""
 
-    seed: int = 1
+    seed: Seed = 1
     """Of everything that is drawn at random."""
     budget: int = Field(4096, ge=16)
     """A batch has at most this many positions on its longer side."""
@@ -229,7 +231,7 @@ class TrainingRecipe(Part):
     """Spread over the pieces of the target language."""
     word_dropout: float = Field(0.1, ge=0, lt=1)
     """An input piece becomes UNK with this probability."""
-    clip: float = Field(1.0, gt=0)
+    clip: float = Field(1.0, gt=0, allow_inf_nan=True)
     """The largest gradient norm."""
     validate_every: int = Field(1000, ge=1)
     """Updates between validations; each saves a checkpoint."""
@@ -269,7 +271,7 @@ class DecodingRecipe(Part):
     """Hypotheses per sentence."""
     validation_beam_size: int = Field(4, ge=1)
     """The same during training; 1 is fast."""
-    length_penalty: float = 0.6
+    length_penalty: float = Field(0.6, ge=-100, le=100)
     """Exponent of ((5 + length)/6); larger prefers longer translations."""
     extra_length: int = Field(50, ge=1)
     """A translation has at most this many pieces more than its source."""
@@ -325,7 +327,7 @@ def refuse_changes(begun: Part, given: Part, folder: Path) -> None:
         key = next(key for key in parts[0] if parts[0][key] != parts[1][key])
         raise InputError(
             f"{folder} was begun with {f'{part}.{key}'.rstrip('.')}={parts[0][key]}, not {parts[1][key]}; "
-            f"go on with: qknorm train {folder} --resume, or choose another name=NAME"
+            f"go on with: qknorm train {shlex.quote(str(folder))} --resume, or choose another name=NAME"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic.fields import FieldInfo
@@ -75,6 +75,8 @@ def _named(field: FieldInfo) -> list[str]:
 
 def _choices(kind: Any, limits: str = "") -> list[str]:
     """What a type allows, in words that a reader of YAML knows."""
+    if get_origin(kind) is Annotated:
+        return _choices(get_args(kind)[0], limits)
     if get_origin(kind) is Literal:
         return [_yaml(value) for value in get_args(kind)]
     if get_origin(kind) in (Union, types.UnionType):

@@ -10,6 +10,7 @@ runs/NAME/  recipe.yaml  corpus.json  metrics.jsonl  checkpoints/  tensorboard/ 
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -137,7 +138,8 @@ class Run:
         recipe = load_any_recipe(self.recipe_file, is_of_run=True)
         if not isinstance(recipe, kind):
             raise InputError(
-                f"{self.folder} holds {recipe.product}, not {kind.product}; try: qknorm {recipe.command} {self.folder}"
+                f"{self.folder} holds {recipe.product}, not {kind.product}; "
+                f"try: qknorm {recipe.command} {shlex.quote(str(self.folder))}"
             )
         return recipe
 
@@ -174,6 +176,14 @@ class Run:
     def save_result(self, result: dict[str, Any]) -> None:
         with replacing(self.result_file) as file:
             file.write(json.dumps(result).encode())
+
+
+def folder_of(name: str, runs: Path) -> Path:
+    """The folder of the run of this name; an InputError for a name that leads out of the folder of all runs."""
+    path = Path(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts:
+        raise InputError(f"name={name} is no name for a folder in {runs}; choose another, such as name=mine")
+    return runs / path
 
 
 def other_text(folder: Path) -> str:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from qknorm.errors import InputError
 from qknorm.runs.any_recipe import AnyRecipe
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
@@ -30,6 +31,10 @@ class TaskDescription(ABC, Generic[RecipeT]):
     @abstractmethod
     def train(self, recipe: RecipeT, folder: Path, console: Screen, resume: bool) -> object:
         """Train from the beginning, or go on where an interrupted run stands."""
+
+    def prolong(self, recipe: RecipeT, folder: Path, console: Screen, minutes: float) -> object:  # noqa: ARG002
+        """Let a run that has ended go on for this many minutes, where the task knows how."""
+        raise InputError(f"{folder} holds {recipe.product}, which cannot be prolonged; leave out --minutes")
 
     @abstractmethod
     def fetch_text(self, recipe: RecipeT) -> None:

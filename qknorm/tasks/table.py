@@ -23,5 +23,16 @@ TASKS: dict[str, TaskDescription[Any]] = {
 
 def train(recipe: AnyRecipe, folder: Path, console: Screen, resume: bool) -> None:
     """Train from the beginning, or go on where an interrupted run stands; nobody else writes to the folder."""
-    with only_writer(folder) if processes.rank() == 0 else contextlib.nullcontext():
+    with _only_writers(folder):
         TASKS[recipe.task].train(recipe, folder, console, resume)
+
+
+def prolong(recipe: AnyRecipe, folder: Path, console: Screen, minutes: float) -> None:
+    """Let a run that has ended go on for this many minutes; nobody else writes to the folder."""
+    with _only_writers(folder):
+        TASKS[recipe.task].prolong(recipe, folder, console, minutes)
+
+
+def _only_writers(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """The first process holds the folder for all."""
+    return only_writer(folder) if processes.rank() == 0 else contextlib.nullcontext()

@@ -29,6 +29,9 @@ class Translation(TaskDescription[Recipe]):
     def train(self, recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
         translation.train(recipe, folder, console, resume)
 
+    def prolong(self, recipe: Recipe, folder: Path, console: Screen, minutes: float) -> None:
+        translation.train(recipe, folder, console, resume=True, more_minutes=minutes)
+
     def fetch_text(self, recipe: Recipe) -> None:
         for direction in recipe.data.directions:
             if direction.corpus is not None:

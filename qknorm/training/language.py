@@ -95,8 +95,9 @@ def train(recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -
     )
     optimizer = make_optimiser(model, recipe.training)
     trainer = Trainer(task, optimizer, _schedule(recipe), _settings(recipe), folder, console)
-    if resume and trainer.resume():
-        console.print(f"going on after update {trainer.progress.step:,}")
+    if resume:
+        trainer.resume()
+        console.print(trainer.where_it_goes_on())
     try:
         return trainer.train()
     except KeyboardInterrupt:

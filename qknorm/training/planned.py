@@ -25,6 +25,7 @@ from qknorm.data.importers import Pair
 from qknorm.data.prepared import Prepared
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
+from qknorm.ops import load_kernels
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import SCHEDULES
 from qknorm.runs.recipe import Recipe, checked, merged
@@ -37,6 +38,7 @@ from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
 from qknorm.training.speed import operations_per_second, seconds_per_update
 
 _BATCHES_MEASURED = 64
+_LITTLE_LEFT = 0.25  # of the minutes: somebody should know
 
 Content = Mapping[str, Any]
 
@@ -54,6 +56,8 @@ class _Planning:
 
     def __init__(self, recipe: Recipe, folder: Path, console: Screen) -> None:
         assert recipe.minutes is not None
+        if processes.device().type == "cpu":
+            load_kernels()  # before the clock begins: on a busy machine they may take minutes to compile, once
         self._began, self._seconds, self._console = time.monotonic(), recipe.minutes * 60, console
         self._given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
         self._sets = read_sets(recipe.data, TranslatorRun(folder).data_folder)
@@ -82,6 +86,11 @@ class _Planning:
         corpus, left, recipe = _corpus(self._sets, self._prepared), self._seconds_left(), self._recipe()
         updates = recipe.training.max_updates if "max_updates" in self._given.get("training", {}) else None
         plan, twice = (planner.plan(corpus, time, *self._speed, updates) for time in (left, left + self._seconds))
+        if updates is None and left < _LITTLE_LEFT * self._seconds:
+            self._console.print(
+                f"Making the text ready and measuring took {(self._seconds - left) / 60:.1f} of {self._seconds / 60:g} "
+                "minutes: hardly any time is left to learn in. Give it more with --minutes."
+            )
         _say(recipe, plan, twice, self._console)
         return self._recipe(merged(self._planned, planner.settings(plan, recipe.model.dim)))
 
@@ -95,28 +104,31 @@ class _Planning:
         return self._seconds - (time.monotonic() - self._began)
 
 
-def prolong(folder: Path, minutes: float, console: Screen) -> None:
-    """Let a run that has ended go on for this many minutes, from where its learning rate began to fall."""
-    run = TranslatorRun.open(folder)
+def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: Prepared, console: Screen) -> Recipe:
+    """Let a run that has ended go on for this many minutes, from where its learning rate began to fall.
+
+    The run is changed last: what is refused here leaves it as it was. Returns its new recipe.
+    """
     recipe, checkpoints = run.recipe, run.checkpoints
     stable = checkpoints.stable()
     if stable is None:
         raise InputError(
-            f"{folder} cannot be prolonged: it has no checkpoint from before its learning rate fell "
+            f"{run.folder} cannot be prolonged: it has no checkpoint from before its learning rate fell "
             "(training.schedule: trapezoid makes one); an interrupted run goes on with --resume"
         )
-    sets = read_sets(recipe.data, run.data_folder)
-    prepared = prepare_sets(sets, recipe.data)
+    checkpoints.refuse_other_processes(stable)
     speed = _speed(recipe, sets, prepared)
     more = planner.plan(_corpus(sets, prepared), minutes * 60, *speed)
     done = int(stable.name.removeprefix("step-"))
-    settings = planner.prolonged(done, more, recipe.training.validate_every)
+    settings = planner.prolonged(done, more, recipe.training.validate_every, recipe.training.max_validations)
+    prolonged = checked(Recipe, merged(recipe.model_dump(), settings), "the prolonged recipe")
     console.print(
         f"{more.updates:,} more updates after the {done:,} before the learning rate fell; about "
         f"{more.seconds / 60:.0f} minutes, until {_clock(more.seconds)}",
     )
     checkpoints.rewind(stable)
-    run.save_recipe(Recipe.model_validate(merged(recipe.model_dump(), settings)))
+    run.save_recipe(prolonged)
+    return prolonged
 
 
 def _words(sets: Sequence[Sets]) -> int:

@@ -133,11 +133,12 @@ def plan(
 
     `updates`: their number, where somebody has decided on it.
     """
+    seconds = max(seconds, 0.0)  # to make the text ready may have taken longer than somebody has
     per_position = seconds_per_update / positions_per_update
     validations = round(min(max(4 + seconds / 400, 4), 20))
     beside = (validations * _VALIDATION_COST * corpus.dev + _TEST_COST * corpus.test) * per_position
     beside = min(beside, seconds / 2)
-    affordable = _MARGIN * max(seconds - beside, 0.0) / seconds_per_update
+    affordable = _MARGIN * (seconds - beside) / seconds_per_update
     useful = MOST_PASSES * corpus.positions / positions_per_update
     updates = updates or max(int(min(affordable, useful)) // validations, 1) * validations
     passes = updates * positions_per_update / corpus.positions
@@ -170,9 +171,14 @@ def settings(chosen: Plan, dim: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def prolonged(done: int, more: Plan, every: int) -> dict[str, dict[str, Any]]:
-    """The keys that change when a run goes on after `done` updates, before which its learning rate was flat."""
-    return {"training": _ending(done + max(more.updates // every, 1) * every, every, done)}
+def prolonged(done: int, more: Plan, every: int, max_validations: int) -> dict[str, dict[str, Any]]:
+    """The keys that change when a run goes on after `done` updates, before which its learning rate was flat.
+
+    It still validates as often as before; the limit of validations rises so that the whole decay comes before it.
+    """
+    ending = _ending(done + max(more.updates // every, 1) * every, every, done)
+    needed = ending["max_updates"] // every + 3  # three that may lie between: where decays began or begin, and the end
+    return {"training": {**ending, "max_validations": max(max_validations, needed)}}
 
 
 def _ending(updates: int, every: int, done: int = 0) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,11 +40,25 @@ class Sets:
 
 def read_sets(recipe: DataRecipe, folder: Path) -> list[Sets]:
     """Those of every language pair; what is missing of dev and test is split off and kept in `folder`."""
-    directions = recipe.directions
-    return [
-        _sets_of(direction, folder / "-".join(direction.languages) if len(directions) > 1 else folder)
-        for direction in directions
-    ]
+    return [_sets_of(direction, _folder_of(direction, recipe, folder)) for direction in recipe.directions]
+
+
+def forget_splits(recipe: DataRecipe, folder: Path) -> None:
+    """Remove what an earlier attempt split off and kept in `folder`; what else lies there stays.
+
+    A text that the recipe reads is never taken for such a split: an InputError names it.
+    """
+    directions = [(direction, _folder_of(direction, recipe, folder)) for direction in recipe.directions]
+    splits = [path for direction, own in directions for two in _splits(direction, own).values() for path in two]
+    own_texts = {Path(text).resolve() for direction in recipe.directions for text in _texts(direction)}
+    for path in splits:
+        if path.resolve() in own_texts:
+            raise InputError(f"{path} would be overwritten by the run {folder.parent}; choose another name=NAME")
+    for path in splits:
+        path.unlink(missing_ok=True)
+    for emptied in (*(own for _, own in directions), folder):
+        with contextlib.suppress(OSError):
+            emptied.rmdir()
 
 
 def prepare_sets(sets: Sequence[Sets], recipe: DataRecipe) -> Prepared:
@@ -60,10 +75,9 @@ def _sets_of(direction: DirectionRecipe, folder: Path) -> Sets:
     else:
         assert direction.source is not None
         assert direction.target is not None
-        given = {"dev": direction.dev, "test": direction.test}
-        missing = [name for name, files in given.items() if files is None]
+        given = {"train": (direction.source, direction.target), "dev": direction.dev, "test": direction.test}
         paths = {name: (Path(files[0]), Path(files[1])) for name, files in given.items() if files is not None}
-        paths |= _split_off((Path(direction.source), Path(direction.target)), missing, folder)
+        paths |= _split_off(paths["train"], _splits(direction, folder))
         train, dev, test = (paths[split] for split in corpora.SPLITS)
     held_out = [
         [pair for pair in read_aligned(*files) if pair.source.strip() and pair.target.strip()] for files in (dev, test)
@@ -82,17 +96,34 @@ def _with_held_out_of_reverse(direction: Sets, sets: Sequence[Sets]) -> Parallel
     return replace(direction.train, held_out=(*direction.train.held_out, *reverse))
 
 
-def _split_off(files: _Files, missing: Sequence[str], folder: Path) -> dict[str, _Files]:
+def _folder_of(direction: DirectionRecipe, recipe: DataRecipe, folder: Path) -> Path:
+    """Where the splits of a language pair are: in a folder of its own if there are several pairs."""
+    return folder / "-".join(direction.languages) if len(recipe.directions) > 1 else folder
+
+
+def _texts(direction: DirectionRecipe) -> list[str]:
+    """The files that somebody gave."""
+    return [
+        text for text in (direction.source, direction.target, *(direction.dev or ()), *(direction.test or ())) if text
+    ]
+
+
+def _splits(direction: DirectionRecipe, folder: Path) -> dict[str, _Files]:
+    """The files that are split off somebody's own: what is missing of dev and test, and the rest."""
+    missing = [name for name in ("dev", "test") if getattr(direction, name) is None]
+    if direction.corpus is not None or not missing:
+        return {}
+    return {name: (folder / f"{name}.source", folder / f"{name}.target") for name in ("train", *missing)}
+
+
+def _split_off(files: _Files, splits: dict[str, _Files]) -> dict[str, _Files]:
     """Every n-th pair to dev, the one after it to test, the rest to train: the same whenever it is done."""
-    if not missing:
-        return {"train": files}
-    splits = {name: (folder / f"{name}.source", folder / f"{name}.target") for name in ("train", *missing)}
     if not all(path.exists() for two in splits.values() for path in two):
         pairs = list(read_aligned(*files))
         if len(pairs) < 30:
             raise InputError(f"{files[0]} has {len(pairs)} lines; at least 30 are needed to learn and to test")
         every = max(10, len(pairs) // _SPLIT_OFF)
-        held_out = {place: name for place, name in enumerate(("dev", "test")) if name in missing}
+        held_out = {place: name for place, name in enumerate(("dev", "test")) if name in splits}
         for name, two in splits.items():
             chosen = [pair for row, pair in enumerate(pairs) if held_out.get(row % every, "train") == name]
             for side, path in enumerate(two):

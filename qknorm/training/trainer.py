@@ -180,6 +180,12 @@ class Trainer:
                 self._mark(newest)  # it may have been killed just before
         return True
 
+    def where_it_goes_on(self) -> str:
+        """What is said about a run that was resumed."""
+        if self.progress.step == 0:
+            return f"{self.checkpoints.folder.parent} has no whole checkpoint: it starts from the beginning"
+        return f"going on after update {self.progress.step:,}"
+
     def train(self) -> Progress:
         """Train to the end. Ctrl-C saves and passes on."""
         stream = iter(self.task.batches)
@@ -236,9 +242,11 @@ class Trainer:
         # In fp16 gradients overflow now and then; the scaler leaves such an update out and lowers its factor.
         if not math.isfinite(loss) or not (math.isfinite(norm) or self.scaler.is_enabled()):
             what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
+            has_saved = any(self.checkpoints.folder.glob("step-*"))
+            kept = f"the last good checkpoint is kept in {self.checkpoints.folder}"
             raise InputError(
-                f"{what} at update {self.progress.step + 1}; the last good checkpoint is kept in "
-                f"{self.checkpoints.folder}: try a lower training.peak or a longer training.warmup"
+                f"{what} at update {self.progress.step + 1}; {kept if has_saved else 'there is no checkpoint yet'}: "
+                "try a lower training.peak or a longer training.warmup"
             )
         self.progress.step += 1
         self.progress.loss_since_validation += loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,8 +35,8 @@ from qknorm.runs.run import other_text, refuse_to_overwrite
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.loggers.table import chosen_loggers
-from qknorm.training.planned import planned_recipe
-from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
+from qknorm.training.planned import planned_recipe, prolong
+from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, read_sets
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
 
@@ -160,26 +161,33 @@ class TranslationTask:
         return replace(batch, target_out=torch.where(known, batch.target_out, PAD))
 
 
-def train(recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
-    """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set."""
+def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minutes: float | None = None) -> None:
+    """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set.
+
+    more_minutes: a run that has ended goes on for this long.
+    """
     run = TranslatorRun(folder)
     if resume:
         recipe = settled(recipe, TranslatorRun.open(folder).recipe)
         refuse_changes(run.recipe, recipe, folder)
     else:
-        processes.from_first(partial(_make_room, run))
+        processes.from_first(partial(_make_room, run, recipe))
         if recipe.minutes is not None:
             recipe = processes.from_first(partial(planned_recipe, recipe, folder, console))
     settings = settings_of(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
     model = run.make_model().to(processes.device())
+    if more_minutes is not None:  # only now: whatever can be wrong has been looked for
+        recipe = processes.from_first(partial(prolong, run, more_minutes, sets, prepared, console))
+        settings = settings_of(recipe)
     _introduce(model, prepared, console)
     task = TranslationTask(recipe, model, prepared, sets, console)
     trainer = Trainer(task, make_optimiser(model, recipe.training), _schedule(recipe), settings, folder, console)
-    if resume and trainer.resume():
-        console.print(f"going on after update {trainer.progress.step:,}")
-    elif recipe.model.embedding_init == "counted":
+    is_resumed = resume and trainer.resume()
+    if resume:
+        console.print(trainer.where_it_goes_on())
+    if not is_resumed and recipe.model.embedding_init == "counted":
         vectors = counted(prepared, recipe.model.dim, recipe.training.seed, console)
         model.embedding.start_at(torch.from_numpy(vectors))
     try:
@@ -204,10 +212,10 @@ def _make_ready(run: TranslatorRun, recipe: Recipe, resume: bool) -> tuple[list[
     return sets, prepared
 
 
-def _make_room(run: TranslatorRun) -> None:
+def _make_room(run: TranslatorRun, recipe: Recipe) -> None:
     """A new run takes nothing from an earlier attempt that failed before it was a run: it may have had other text."""
     refuse_to_overwrite(run)
-    shutil.rmtree(run.data_folder, ignore_errors=True)
+    forget_splits(recipe.data, run.data_folder)
 
 
 def _start(run: TranslatorRun, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:
@@ -268,11 +276,12 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
         told = ", ".join(f"{METRICS[name].label} {values[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values['lines']:,} lines)")
         console.print(f"  {_meaning_of(values['bleu'])}")
+    folder = shlex.quote(str(run.folder))
     console.print(
         f"The model is {run.folder}. Next:\n"
-        f"  qknorm translate {run.folder} FILE       translate a text file, line by line\n"
-        f"  qknorm report {run.folder}               look at scores, curves and examples in a browser"
-        + ("" if run.recipe.training.decay is None else f"\n  qknorm train {run.folder} --minutes 60   let it learn on")
+        f"  qknorm translate {folder} FILE       translate a text file, line by line\n"
+        f"  qknorm report {folder}               look at scores, curves and examples in a browser"
+        + ("" if run.recipe.training.decay is None else f"\n  qknorm train {folder} --minutes 60   let it learn on")
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import yaml
 from safetensors.torch import load_file
 
 from qknorm.data.textfiles import read_lines, write_lines
-from qknorm.training import planner
+from qknorm.runs.writer import only_writer
+from qknorm.training import planned, planner
 from tests.journeys.conftest import Command
 
 TINY = ("dim=16", "feed_forward=32", "encoder_layers=1", "decoder_layers=1", "heads=2", "beam_size=1", "extra_length=5")
@@ -46,6 +48,26 @@ def test_two_files_become_a_translator_by_a_plan_in_plain_numbers(command: Comma
     assert recipe["model"]["embedding_init"] == "counted"
     assert steps(run)[-1] == recipe["training"]["max_updates"]
     assert (run / "test" / "scores.json").exists()
+
+
+def test_compiling_kernels_is_not_charged_to_the_minutes(
+    command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock begins after them; a text for which a minute is not enough is trained on for a few updates."""
+    order: list[str] = []
+
+    def monotonic() -> float:
+        order.append("clock")
+        return 0.0 if order.count("clock") == 1 else 63.0
+
+    monkeypatch.setattr(planned, "load_kernels", lambda: order.append("kernels"))
+    monkeypatch.setattr(planned, "time", SimpleNamespace(monotonic=monotonic))
+    done = command("train", "--src", "train.en", "--tgt", "train.gl", "--minutes", "1", *TINY)
+    assert done.code == 0, done.errors
+    assert order[:2] == ["kernels", "clock"]
+    assert "Making the text ready and measuring took 1.1 of 1 minutes: hardly any time is left" in done.out
+    assert "about -" not in done.out
+    assert steps(workplace / "runs" / "train")
 
 
 def test_the_same_recipe_gives_the_same_run_without_its_minutes(command: Command, workplace: Path) -> None:
@@ -90,6 +112,30 @@ def test_a_run_that_has_ended_goes_on(command: Command, workplace: Path) -> None
     assert {**before, "max_updates": 0, "decay": 0} == {**after, "max_updates": 0, "decay": 0}
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a run, but for the one that says who writes."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".writer")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_run_that_may_not_go_on_stays_as_it_was(command: Command, workplace: Path) -> None:
+    files = ("--src", "train.en", "--tgt", "train.gl", "dev=[dev.en, dev.gl]", "test=[test.en, test.gl]")
+    assert command("train", *files, "--minutes", "1", "max_updates=8", *TINY).code == 0
+    run = workplace / "runs" / "train"
+    before = contents(run)
+    changed = command("train", "runs/train", "seed=2", "--minutes", "1")
+    with only_writer(run):
+        locked = command("train", "runs/train", "--minutes", "1")
+    for language in ("en", "gl"):
+        write_lines(workplace / f"train.{language}", [*read_lines(workplace / f"train.{language}"), "One more."])
+    other = command("train", "runs/train", "--minutes", "1")
+    assert [changed.code, locked.code, other.code] == [2, 2, 2]
+    assert "was begun with training.seed=1, not 2" in changed.errors
+    assert "runs/train is being written by process" in locked.errors
+    assert "the text has changed since runs/train was begun" in other.errors
+    assert contents(run) == before
+
+
 def test_a_run_without_a_stable_phase_cannot_be_prolonged(command: Command, workplace: Path) -> None:
     assert command("train", "recipe.yaml", "max_updates=8").code == 0
     done = command("train", "runs/small", "--minutes", "1")
@@ -98,7 +144,7 @@ def test_a_run_without_a_stable_phase_cannot_be_prolonged(command: Command, work
     assert (workplace / "runs" / "small" / "checkpoints" / "step-000008").exists()
 
 
-@pytest.mark.parametrize("minutes", ["0", "-3", "nan"])
+@pytest.mark.parametrize("minutes", ["0", "-3", "nan", "inf"])
 def test_no_time_is_an_error(minutes: str, command: Command, workplace: Path) -> None:
     done = command("train", "--src", "train.en", "--tgt", "train.gl", f"--minutes={minutes}")
     assert done.code == 2

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.journeys.conftest import Command
+from tests.journeys.test_planning import TINY, contents, recipe_of, steps
 from tests.journeys.test_training import outcome
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -103,6 +104,23 @@ def test_two_processes_that_were_interrupted_go_on_exactly(workplace: Path) -> N
     assert done.returncode == 0, done.stderr
     assert "going on after update" in done.stdout
     assert outcome(trained) == outcome(workplace / "runs" / "small")
+
+
+@pytest.mark.slow
+def test_two_processes_prolong_a_run_by_one_measurement(workplace: Path, command: Command) -> None:
+    planned = ("--src", "train.en", "--tgt", "train.gl", "--minutes", "1", "max_updates=40", "stop_after=1000", *TINY)
+    first = run_two("train", *planned, cwd=workplace)
+    assert first.returncode == 0, first.stderr
+    run = workplace / "runs" / "train"
+    before = contents(run)
+    alone = command("train", "runs/train", "--minutes", "1")
+    assert alone.code == 2
+    assert "was saved by 2 processes, there are 1 now" in alone.errors
+    assert contents(run) == before
+    done = run_two("train", "runs/train", "--minutes", "0.02", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("before the learning rate fell") == 1
+    assert steps(run)[-1] == recipe_of(run)["training"]["max_updates"]
 
 
 @pytest.mark.slow

@@ -178,6 +178,32 @@ def test_a_damaged_checkpoint_is_passed_over(workplace: Path, command: Command) 
     assert outcome(trained) == expected
 
 
+def test_a_run_without_a_whole_checkpoint_says_that_it_starts_again(workplace: Path, command: Command) -> None:
+    done = command("train", "recipe.yaml")
+    assert done.code == 0, done.errors
+    trained = workplace / "runs" / "small"
+    expected = outcome(trained)
+    for state in trained.glob("checkpoints/*/state.json"):
+        state.unlink()
+    done = command("train", "runs/small", "--resume")
+    assert done.code == 0, done.errors
+    assert "step-000024 is damaged or incomplete\n" in done.errors
+    assert "the checkpoint before it" not in done.errors
+    assert "runs/small has no whole checkpoint: it starts from the beginning" in done.out
+    assert outcome(trained) == expected
+
+
+def test_commands_to_paste_quote_folders_with_spaces(workplace: Path, command: Command) -> None:
+    done = command("train", "recipe.yaml", "max_updates=1", "name=my run")
+    assert done.code == 0, done.errors
+    assert "qknorm translate 'runs/my run' FILE" in done.out
+    assert "qknorm report 'runs/my run'" in done.out
+    changed = command("train", "runs/my run", "seed=2", "--resume")
+    assert "go on with: qknorm train 'runs/my run' --resume" in changed.errors
+    stopped = run_changed(SIGNALLED, "SIGINT", "3", "train", "recipe.yaml", "name=my other", cwd=workplace)
+    assert "Go on with: qknorm train 'runs/my other' --resume\n" in stopped.stdout
+
+
 def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: Path, command: Command) -> None:
     done = command("train", "recipe.yaml")
     assert done.code == 0, done.errors
@@ -221,6 +247,12 @@ def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: A
         (["recipe.yaml", "source=", "target=", "corpus=phrasebok"], "the nearest name is 'phrasebook-en-gl'"),
         (["recipe.yaml", "precision=fp16"], "fp16 needs a GPU"),
         (["recipe.yaml", "--resume"], "runs/small is not a run folder"),
+        (["recipe.yaml", "name=."], "name=. is no name for a folder in runs; choose another, such as name=mine"),
+        (["recipe.yaml", "name=.."], "name=.. is no name"),
+        (["recipe.yaml", "name=../other"], "name=../other is no name"),
+        (["recipe.yaml", "name=a/../../other"], "is no name"),
+        (["recipe.yaml", "name=/tmp/other"], "name=/tmp/other is no name"),
+        (["recipe.yaml", "name=''"], "name= is no name"),
         ([".", "--resume"], ". is not a run folder"),
         (["..", "--resume"], ".. is not a run folder"),
     ],
@@ -269,6 +301,30 @@ def test_nothing_is_taken_from_an_attempt_that_failed(
     lines = list(read_lines(workplace / "runs" / "mine" / "data" / "train.source"))
     assert lines
     assert all(line.startswith("Now line") for line in lines)
+
+
+def test_a_folder_of_texts_may_become_a_run_and_keeps_them(workplace: Path, command: Command) -> None:
+    texts = workplace / "galician" / "data"
+    write_lines(texts / "train.en", LINES)
+    write_lines(texts / "train.gl", [line.replace("The house", "A casa") for line in LINES])
+    write_lines(texts / "test.source", ["an earlier attempt"])
+    before = {path.name: path.read_bytes() for path in texts.iterdir() if path.suffix != ".source"}
+    files = ("--src", "galician/data/train.en", "--tgt", "galician/data/train.gl")
+    done = command("train", *files, "--runs", ".", "name=galician", "max_updates=1", "dim=16")
+    assert done.code == 0, done.errors
+    assert {name: (texts / name).read_bytes() for name in before} == before
+    assert len(list(read_lines(texts / "test.source"))) == 10
+
+
+def test_a_text_with_the_name_of_a_split_is_not_overwritten(workplace: Path, refused: Callable[..., str]) -> None:
+    texts = workplace / "galician" / "data"
+    for side in ("source", "target"):
+        write_lines(texts / f"train.{side}", LINES)
+    files = ("--src", "galician/data/train.source", "--tgt", "galician/data/train.target")
+    message = refused(*files, "--runs", ".", "name=galician")
+    assert "galician/data/train.source would be overwritten by the run galician; choose another name=NAME" in message
+    assert sorted(path.name for path in texts.iterdir()) == ["train.source", "train.target"]
+    assert list(read_lines(texts / "train.source")) == LINES
 
 
 def test_odd_files_are_read_line_by_line(workplace: Path, command: Command) -> None:

@@ -18,6 +18,10 @@ from qknorm.runs.language_recipe import LanguageRecipe
         ("task: language\ndata: {file: x}\nmodel: {p: 0.5}\n", "model.p: .*greater than or equal to 1"),
         ("task: language\ndata: {file: x}\nmodel: {headss: 2}\n", "no key model.headss; the nearest is model.heads"),
         ("task: language\ndata: {file: x}\nmodel: {heads: 5}\n", r"model.heads \(5\) must divide"),
+        ("task: language\ndata: {file: x}\ntraining: {seed: -1}\n", "training.seed: .*greater than or equal to 0"),
+        (f"task: language\ndata: {{file: x}}\ntraining: {{seed: {10**23}}}\n", "training.seed: .*less than"),
+        ("task: language\ndata: {file: x}\ntraining: {final: .inf}\n", "training.final: .*a finite number"),
+        ("task: language\ndata: {file: x}\nmodel: {scale_init: .nan}\n", "model.scale_init"),
         ("task: language\ndata: {file: x}\nmodel: {learned_p: head, p: 1}\n", "model.learned_p needs"),
     ],
 )

@@ -92,6 +92,28 @@ def test_impossible_values_are_explained() -> None:
     assert "model.norm" in problem({"model": {"norm": "batch"}})
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("seed=-1", "training.seed: Input should be greater than or equal to 0 (given: -1)"),
+        (f"seed={10**23}", "training.seed: Input should be less than 9223372036854775808"),
+        ("length_penalty=.nan", "decoding.length_penalty: Input should be a finite number (given: nan)"),
+        ("length_penalty=.inf", "decoding.length_penalty: Input should be a finite number"),
+        ("minutes=.inf", "minutes: Input should be a finite number"),
+        ("peak=.inf", "training.peak: Input should be a finite number"),
+        ("model.p=.nan", "model.p: Input should be"),
+        ("clip=.nan", "training.clip: Input should be"),
+    ],
+)
+def test_numbers_that_cannot_be_computed_with_are_named(setting: str, message: str) -> None:
+    assert message in problem({}, setting)
+
+
+def test_some_numbers_may_be_infinite() -> None:
+    recipe = make_recipe(BASE, ["p=.inf", "clip=.inf", f"seed={2**63 - 1}"], "")
+    assert recipe.model.p == recipe.training.clip == float("inf")
+
+
 def test_a_named_corpus_brings_its_languages() -> None:
     assert make_recipe(BASE, [], "").data.languages == ("en", "gl")
     assert make_recipe(BASE, ["languages=[en, pt]"], "").data.languages == ("en", "pt")

@@ -36,6 +36,13 @@ def test_more_time_never_gives_fewer_passes(positions: int, seconds: float, spee
     assert short.updates <= long.updates + slack
 
 
+@given(sizes, st.floats(-1000, 1), speeds)
+def test_no_time_is_never_less_than_none(positions: int, seconds: float, speed: tuple[float, float]) -> None:
+    plan = planner.plan(Corpus(positions, positions // 20, positions // 20), seconds, *speed)
+    assert plan.updates >= plan.validations
+    assert plan.seconds > 0
+
+
 def test_talks_of_eleven_thousand_pairs_are_read_often_enough() -> None:
     """The plan this replaces gave them four passes, whatever the time."""
     ten, sixty = (planner.plan(TALKS, 60 * minutes, *SPEED) for minutes in (10, 60))
@@ -109,11 +116,21 @@ def test_decays_and_ends_come_with_a_validation(first: float, second: float) -> 
     begun = plan.updates - settings["training"]["decay"]
     assert begun % every == 0
     assert begun / plan.updates == pytest.approx(0.5, abs=0.15)
-    longer = planner.prolonged(begun, more, every)["training"]
+    longer = planner.prolonged(begun, more, every, 200)["training"]
     assert longer["max_updates"] % every == 0
     assert longer["max_updates"] > begun
     assert (longer["max_updates"] - longer["decay"]) % every == 0 or longer["decay"] == 1
     assert longer["max_updates"] - longer["decay"] >= begun
+
+
+@given(st.integers(1, 5000), st.floats(100, 10**6), st.integers(1, 100), st.integers(1, 1000))
+def test_a_prolonged_run_is_not_ended_by_its_validations(done: int, seconds: float, every: int, most: int) -> None:
+    """Its learning rate falls to zero: with one validation at each multiple, one where it fell first and the last."""
+    more = planner.plan(TALKS, seconds, *SPEED)
+    longer = planner.prolonged(done, more, every, most)["training"]
+    updates = longer["max_updates"]
+    stops = {*range(every, updates + 1, every), done, updates - longer["decay"], updates}
+    assert longer["max_validations"] >= max(len(stops), most)
 
 
 def _recipe(*contents: dict[str, Any]) -> Recipe:

@@ -7,7 +7,7 @@ import pytest
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.runs.recipe import DataRecipe
-from qknorm.training.sets import read_sets
+from qknorm.training.sets import forget_splits, read_sets
 from tests.phrases import write_phrases
 
 
@@ -42,3 +42,24 @@ def test_a_text_that_is_too_short_to_be_split_is_named(text: Path) -> None:
         (text / f"train.{language}").write_text("x\n" * 29)
     with pytest.raises(InputError, match="has 29 lines; at least 30 are needed"):
         read_sets(recipe(text), text / "data")
+
+
+def test_only_what_was_split_off_is_forgotten(text: Path) -> None:
+    read_sets(recipe(text), text / "data")
+    (text / "data" / "mine.txt").write_text("mine")
+    forget_splits(recipe(text), text / "data")
+    assert [path.name for path in (text / "data").iterdir()] == ["mine.txt"]
+    (text / "data" / "mine.txt").unlink()
+    read_sets(recipe(text), text / "data")
+    forget_splits(recipe(text), text / "data")
+    assert not (text / "data").exists()
+
+
+def test_the_splits_of_several_pairs_are_forgotten(text: Path) -> None:
+    back = {"source": str(text / "train.gl"), "target": str(text / "train.en"), "languages": ["gl", "en"]}
+    forth = {"source": str(text / "train.en"), "target": str(text / "train.gl"), "languages": ["en", "gl"]}
+    both = DataRecipe.model_validate({"pairs": [forth, back]})
+    read_sets(both, text / "data")
+    assert sorted(path.name for path in (text / "data").iterdir()) == ["en-gl", "gl-en"]
+    forget_splits(both, text / "data")
+    assert not (text / "data").exists()

@@ -199,6 +199,14 @@ def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints" / "best").read_text() == "step-000008\n"
 
 
+def test_a_loss_that_is_not_finite_at_first_promises_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        trainer(tmp_path, Toy(bad=2)).train()
+    assert str(caught.value) == (
+        "the loss is nan at update 2; there is no checkpoint yet: try a lower training.peak or a longer training.warmup"
+    )
+
+
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         trainer(tmp_path, Toy(bad=7)).train()
