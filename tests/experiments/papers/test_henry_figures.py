@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import torch
+from matplotlib import pyplot as plt
 
 from qknorm.experiments.papers.henry_figures import Course, course, first_crossing, over_training
 
@@ -35,3 +36,4 @@ def test_every_head_has_its_curve() -> None:
     figure = over_training({"baseline": constant(0.9, 0.4), "QKNorm": constant(0.9, 0.7)})
     assert [axis.get_title() for axis in figure.axes] == ["baseline", "QKNorm"]
     assert [len(axis.lines) for axis in figure.axes] == [2 * 4 + 1] * 2
+    plt.close(figure)
