@@ -182,7 +182,7 @@ def folder_of(name: str, runs: Path) -> Path:
     """The folder of the run of this name; an InputError for a name that leads out of the folder of all runs."""
     path = Path(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
-        raise InputError(f"name={name} is no name for a folder in {runs}; choose another, such as name=mine")
+        raise InputError(f"name={name} cannot name a folder in {runs}; choose another, such as name=mine")
     return runs / path
 
 
