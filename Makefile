@@ -49,10 +49,10 @@ bench-language: $(VENV)/bench.stamp  ## with NANOGPT=FOLDER also against a check
 bench-step: $(VENV)/toolkit.stamp  ## a training step; with OLD=FOLDER in turns with a checkout of another commit; [THREADS=2]
 	$(BIN)/python -m benchmarks.step $(if $(OLD),--old $(OLD)) $(if $(THREADS),--threads $(THREADS))
 
-bench-quality: $(VENV)/toolkit.stamp $(JOEYNMT)/joeynmt.stamp  ## DATA=FOLDER [PAIR=gl-en] [MINUTES=60] [THREADS=1] [REFERENCE=FOLDER]
+bench-quality: $(VENV)/toolkit.stamp $(JOEYNMT)/joeynmt.stamp  ## DATA=FOLDER [PAIR=gl-en] [MINUTES=60] [OURS="20 10"] [THREADS=1] [REFERENCE=FOLDER]
 	$(if $(DATA),,$(error say which text: make bench-quality DATA=FOLDER, with train, dev and test in two languages))
 	$(BIN)/python -m benchmarks.quality $(DATA) --joeynmt $(JOEYNMT)/bin/python $(if $(PAIR),--pair $(PAIR)) \
-	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(THREADS),--threads $(THREADS)) $(if $(REFERENCE),--reference $(REFERENCE))
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(OURS),--ours $(OURS)) $(if $(THREADS),--threads $(THREADS)) $(if $(REFERENCE),--reference $(REFERENCE))
 
 trials: $(VENV)/toolkit.stamp  ## settings tried on dev sets: [DATA=FOLDER] [JOBS=1]; goes on where it was killed
 	$(BIN)/python -m benchmarks.trials $(if $(DATA),--data $(DATA)) $(if $(JOBS),--jobs $(JOBS))

@@ -1,25 +1,26 @@
 """Quality for the minutes that one has: BLEU over time, beside what people would use instead.
 
-    make bench-quality DATA=FOLDER [PAIR=gl-en] [MINUTES=60] [REFERENCE=FOLDER]
+    make bench-quality DATA=FOLDER [PAIR=gl-en] [MINUTES=60] [OURS="20 10"] [REFERENCE=FOLDER]
 
 DATA holds train, dev and test in two languages, such as train.gl and train.en. A system whose outcome is there already
 is not run again: what was killed goes on with the next system.
 What is the same and what is not:
 
 The same: the text (pairs of which one side is blank are left out), the machine, the threads, the minutes by the clock
-on the wall, from the start of the program to its end, subwords and validations included; d, d_ff, layers, heads and the
-number of merges, which are those that qknorm plans for the longest time. The best checkpoint on dev is tested. Dev and
-test translations are scored by the same function against the same lines; tokenised text is detokenised first for test.
+on the wall from the start of the program, subwords included; d, d_ff, layers, heads and the number of merges, which are
+those that qknorm plans for its longest run. The best checkpoint on dev is tested. Dev and test translations are scored
+by the same function against the same lines; tokenised text is detokenised first for test.
 - qknorm: `qknorm train --src … --tgt … --minutes N`, nothing else chosen. Its learning rate falls to zero at the end of
-  the plan, so each number of minutes is a run of its own, and may have a smaller model. N minutes include the test.
-  Its planner may choose bfloat16 for linear layers, where that is faster; the others have float32 on a CPU.
+  the plan, so each number of minutes is a run of its own, and may have a smaller model. N minutes include validations
+  and the test. Its planner may choose bfloat16 for linear layers, where that is faster; the others have float32 on a
+  CPU.
 - JoeyNMT 2.3: its published recipe for IWSLT'14 (see quality_systems/joeynmt.py). Its schedule knows no time, so one
-  run gives all numbers of minutes: the best checkpoint by then (or by a twentieth later). The time of its test is not
-  counted. Its beam is 5, not 4; its vocabulary has as many merges, but learned by subword-nmt, of Moses tokens if the
-  text is not tokenised. It also learns from those few training pairs that occur in dev and test, which qknorm leaves
-  out.
+  run gives all numbers of minutes: the best checkpoint by then (or by a twentieth later). Neither its validations nor
+  its test take any of its minutes. Its beam is 5, not 4; its vocabulary has as many merges, but learned by subword-nmt,
+  of Moses tokens if the text is not tokenised. It also learns from those few training pairs that occur in dev and test,
+  which qknorm leaves out.
 - reference: the first paper's code with its published settings and our pieces, where a checkout is given; likewise one
-  run. Its warm-up is longer than an hour on a CPU.
+  run, its validations not counted. Its warm-up is longer than an hour on a CPU.
 Dev BLEU: greedy for qknorm and JoeyNMT, a beam of 4 for the reference.
 """
 
@@ -43,6 +44,7 @@ from typing import Any
 
 from benchmarks.common import DEFAULT_OUT, agg_pyplot, finish, machine
 from benchmarks.quality_systems import SPLITS, UPDATES_PER_LOOK, Contest, Outcome, joeynmt, ours, stop_all, write_copy
+from benchmarks.translators import Size
 from qknorm.data.importers import read_aligned
 from qknorm.data.subwords import looks_tokenized
 from qknorm.errors import InputError
@@ -55,7 +57,7 @@ PARTS = (1 / 6, 1 / 3, 1 / 2, 1.0)
 GOALS = (1 / 2, 1.0)
 TIMES_AS_GOOD, SHARE_OF_TIME = 2.0, 1 / 3
 """At each goal: so many times JoeyNMT's BLEU, or its BLEU in this share of the time."""
-VALIDATIONS = 6  # of those that validate by the clock: one ends at each of the parts
+VALIDATIONS = 6  # of those that validate by the clock: one at each of the parts
 _SECONDS_BETWEEN_LOOKS = 2.0
 
 Outcomes = dict[str, list[Outcome]]
@@ -117,13 +119,14 @@ def measure(arguments: argparse.Namespace, console: Screen) -> dict[str, Any]:
     contest = prepare(arguments.data, arguments.pair, arguments.threads, folder)
     minutes, at_once = arguments.minutes, max(1, len(os.sched_getaffinity(0)) // arguments.threads)
     views = [minutes * part for part in PARTS]
-    longest = folder / f"qknorm-{minutes:g}"
+    own_views = sorted(arguments.ours or views, reverse=True)
+    longest = folder / f"qknorm-{own_views[0]:g}"
     with _cancelling(ThreadPoolExecutor(at_once)) as pool:
 
         def enter(system: str, work: Callable[[Path], Outcome], limit: float = minutes) -> Future[Outcome]:
             return pool.submit(kept_or_made, work, folder / f"{system}-{limit:g}", console)
 
-        first = enter("qknorm", partial(ours.run, contest, minutes))
+        first = enter("qknorm", partial(ours.run, contest, own_views[0]), own_views[0])
         entered = {OURS: [first]}
         if arguments.joeynmt is None:
             console.print("JoeyNMT is left out; give the Python of its environment with --joeynmt.")
@@ -139,12 +142,14 @@ def measure(arguments: argparse.Namespace, console: Screen) -> dict[str, Any]:
             entered[REFERENCE] = [
                 enter("reference", lambda to: _reference(contest, minutes, views, checkout, longest, first, to))
             ]
-        entered[OURS] += [enter("qknorm", partial(ours.run, contest, view), view) for view in views[-2::-1]]
+        entered[OURS] += [enter("qknorm", partial(ours.run, contest, view), view) for view in own_views[1:]]
         outcomes = {system: [future.result() for future in futures] for system, futures in entered.items()}
     size, merges = ours.size_of_run(longest)
+    _check_size(size, outcomes)
     return {
         "machine": {**machine(), "threads": contest.threads},
-        "command": f"make bench-quality DATA={name} PAIR={contest.source}-{contest.target} MINUTES={minutes:g}",
+        "command": f"make bench-quality DATA={name} PAIR={contest.source}-{contest.target} MINUTES={minutes:g} "
+        f"OURS={' '.join(f'{view:g}' for view in own_views)!r}",
         "side by side": at_once,
         "minutes": minutes,
         "text": {
@@ -172,6 +177,16 @@ def _cancelling(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
 
 
 _SIZES = ("dim", "feed_forward", "encoder_layers", "decoder_layers", "heads")
+
+
+def _check_size(size: Size, outcomes: Outcomes) -> None:
+    """What an earlier call has left may be of another size, if our longest run was another then."""
+    for run in outcomes.get(JOEYNMT, []):
+        if any(run.facts["size"][key] != getattr(size, key) for key in _SIZES):
+            raise InputError(
+                f"the {JOEYNMT} that was kept from before is of another size than our longest run now; move its folder "
+                "away to train it again"
+            )
 
 
 def _joeynmt(
@@ -228,14 +243,15 @@ def markdown(result: dict[str, Any]) -> str:
     heading = [
         "test BLEU after",
         *(f"{view:.3g} min" for view in views),
-        "chrF at the end",
+        "chrF at its end",
         "updates",
         "target pieces/s",
         "parameters",
     ]
     rows = []
     for system, runs in outcomes.items():
-        facts, end = runs[0].facts, runs[0].tests.get(f"{minutes:g}", {})
+        facts, tests = runs[0].facts, runs[0].tests
+        end = tests[max(tests, key=float)] if tests else {}
         numbers = [_in_digits(facts.get(key), ",.0f") for key in ("updates", "target pieces/s", "parameters")]
         rows.append([system, *(_in_digits(value) for value in outcome[system]), _in_digits(end.get("chrf")), *numbers])
     if JOEYNMT in outcome:
@@ -262,12 +278,12 @@ def words(result: dict[str, Any]) -> list[str]:
         f"{text['name']}, {' → '.join(text['pair'])}: {pairs['train']:,} pairs to learn from, {pairs['dev']:,} dev, "
         f"{pairs['test']:,} test; {kind}. {turns.capitalize()}, {threads} thread{'s' * (threads > 1)} each.",
         "",
-        "The same for all: the text, the threads, the minutes on the wall, subwords and validations included; "
+        "The same for all: the text, the threads, the minutes on the wall, subwords included; "
         f"d = {size['dim']}, d_ff = {size['feed_forward']}, {size['encoder_layers']} + {size['decoder_layers']} "
         f"layers, {size['heads']} heads, {size['merges']:,} merges; how translations are scored. Not the same:",
         "",
         f"- {OURS} had a run of its own for each number of minutes, since its learning rate falls to zero at the "
-        f"end of its plan. {_chosen(outcomes[OURS], size)}Its minutes include the test; it took "
+        f"end of its plan. {_chosen(outcomes[OURS], size)}Its minutes include validations and the test; it took "
         f"{', '.join(f'{run.took:.1f} of {run.minutes:.3g}' for run in outcomes[OURS] if run.took is not None)}.",
     ]
     if JOEYNMT in outcomes:
@@ -275,9 +291,9 @@ def words(result: dict[str, Any]) -> list[str]:
         looks = facts.get("updates", 0) // UPDATES_PER_LOOK
         lines.append(
             f"- {JOEYNMT} had one run with its published recipe for IWSLT'14: batches of 4,096 positions, AdamW at "
-            "3e-4, dropout 0.3, a beam of 5. The column of each time is its best checkpoint by then; its test was not "
-            f"counted. Of its time, {facts.get('validating', 0):.0%} went into validations. Its schedule looks for a "
-            "plateau every 1,000 updates and acts after the seventh look at the earliest; "
+            "3e-4, dropout 0.3, a beam of 5. The column of each time is its best checkpoint by then. Its validations "
+            f"({facts.get('minutes validating', 0):.0f} minutes) and its test were not counted. Its schedule looks for "
+            "a plateau every 1,000 updates and acts after the seventh look at the earliest; "
             f"it had {looks}."
         )
     if REFERENCE in outcomes:
@@ -316,12 +332,13 @@ def verdict(result: dict[str, Any]) -> list[str]:
         minutes = result["minutes"] * goal
         own, theirs = (tested(outcomes[system], minutes) for system in (OURS, JOEYNMT))
         early = tested(outcomes[OURS], minutes * SHARE_OF_TIME)
-        if own is None or theirs is None:
-            missed.append(f"{minutes:g} minutes: {JOEYNMT if own else OURS} had no translation of the test set by then")
-        elif own < TIMES_AS_GOOD * theirs and (early is None or early < theirs):
+        if theirs is None or own is early is None:
+            without = JOEYNMT if theirs is None else OURS
+            missed.append(f"{minutes:g} minutes: {without} had no translation of the test set by then")
+        elif (own or 0) < TIMES_AS_GOOD * theirs and (early or 0) < theirs:
             missed.append(
-                f"{minutes:g} minutes: {own:.2f} BLEU against {theirs:.2f} of {JOEYNMT}, goal {TIMES_AS_GOOD:g} times "
-                f"as many; or as many in a third of the time, where ours were {_in_digits(early)}"
+                f"{minutes:g} minutes: {_in_digits(own)} BLEU against {theirs:.2f} of {JOEYNMT}, goal {TIMES_AS_GOOD:g} "
+                f"times as many; or as many in a third of the time, where ours were {_in_digits(early)}"
             )
     return missed
 
@@ -364,6 +381,13 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder of train, dev and test in two languages")
     parser.add_argument("--pair", help="source and target, such as gl-en, if the folder's name does not end so")
     parser.add_argument("--minutes", type=float, default=60.0, help="for each system")
+    parser.add_argument(
+        "--ours",
+        type=float,
+        nargs="+",
+        metavar="MINUTES",
+        help="of our runs, instead of one for each column: a third of each goal may be enough to meet it",
+    )
     parser.add_argument(
         "--threads",
         type=int,

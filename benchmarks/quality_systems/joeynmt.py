@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,10 @@ def run(
     for checkpoint in model.glob("*.ckpt"):  # a hundred megabytes each
         checkpoint.unlink()
     last = reports[-1] if reports else {}
+    told = ("updates", "target pieces/s", "minutes validating", "parameters", "pieces")
     facts = {
-        **{key: last[key] for key in ("updates", "target pieces/s", "validating", "parameters", "pieces") if last},
+        **{key: last[key] for key in told if last},
+        "size": asdict(size),
         "its own dev BLEU": {str(point.updates): point.bleu for point in by_its_own},
         "settings": {part: settings[part] for part in ("testing", "training", "model")},  # the rest names folders
     }

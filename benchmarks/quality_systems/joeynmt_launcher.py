@@ -5,8 +5,8 @@
 
 JoeyNMT 2.3 was made with torch 2.1 and has no time limit. What is changed from outside:
 - torch's ReduceLROnPlateau has no argument `verbose` any more; it is left out.
-- A validation happens when the clock says so, not after a number of updates. Its schedule still looks for a plateau
-  once in 1,000 updates, as in the published recipe.
+- A validation happens when the clock says so, not after a number of updates, and the clock stands still meanwhile. Its
+  schedule still looks for a plateau once in 1,000 updates, as in the published recipe.
 - When the time is over, it is stopped as by Ctrl-C. A Ctrl-C itself ends it with an error.
 """
 
@@ -57,7 +57,7 @@ def without_verbose() -> None:
 
 
 def keep_time(clock: Clock, report: Path) -> None:
-    """Validate when it is due, stop when it is over, and write down when each validation ended."""
+    """Validate when it is due, stop when it is over, and write down when each validation was."""
     from joeynmt.training import TrainManager
 
     validate, train_step = TrainManager._validate, TrainManager._train_step
@@ -76,15 +76,13 @@ def keep_time(clock: Clock, report: Path) -> None:
         look = self.stats.steps // UPDATES_PER_LOOK
         self.scheduler_step_at = "validation" if look > looks[0] else "none"
         looks[0] = look
-        training = clock.seconds - started[0] - clock.validating
-        clock.begin_validation()
-        validate(self, data)
-        clock.end_validation()
+        with clock.stopped():
+            validate(self, data)
         line = {
             "minutes": clock.seconds / 60,
             "updates": self.stats.steps,
-            "target pieces/s": self.stats.total_tokens / training,
-            "validating": clock.validating / clock.seconds,
+            "target pieces/s": self.stats.total_tokens / (clock.seconds - started[0]),
+            "minutes validating": clock.validating / 60,
             "parameters": sum(weights.numel() for weights in self.model.parameters()),
             "pieces": len(self.model.trg_vocab),
         }

@@ -27,7 +27,13 @@ def contest(tokenized: bool = False) -> Contest:
 def outcome(minutes: float, **bleu: float) -> Outcome:
     """Test BLEU by minutes, given as m20=5.0."""
     tests = {name.removeprefix("m"): {"bleu": value, "chrf": 30.0, "updates": 7} for name, value in bleu.items()}
-    facts = {"updates": 7, "target pieces/s": 1234.5, "parameters": 6_000_000, "validating": 0.1}
+    facts = {
+        "updates": 7,
+        "target pieces/s": 1234.5,
+        "parameters": 6_000_000,
+        "minutes validating": 9.4,
+        "size": asdict(SIZE),
+    }
     return Outcome(minutes, [Validation(minutes / 2, 3, 1.0), Validation(minutes, 7, 2.0)], tests, facts)
 
 
@@ -98,35 +104,44 @@ def test_the_best_checkpoint_is_that_of_the_minutes() -> None:
     ]
 
 
-def test_a_validation_begins_as_early_as_the_last_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("benchmarks.quality_systems.time.monotonic", lambda: now[0])
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time on the wall, in seconds."""
+    result = [0.0]
+    monkeypatch.setattr("benchmarks.quality_systems.time.monotonic", lambda: result[0])
+    return result
+
+
+def test_validations_are_due_at_equal_parts_of_the_minutes(now: list[float]) -> None:
     clock = Clock(minutes=1, validations=6)
     now[0] = 9.9
     assert not clock.is_due
     now[0] = 10.0
     assert clock.is_due
-    clock.begin_validation()
-    now[0] = 13.0
-    clock.end_validation()
-    now[0] = 16.9
-    assert not clock.is_due
-    now[0] = 17.0
-    assert clock.is_due
-    assert not clock.is_over
-    now[0] = 60.0
-    assert clock.is_over
 
 
-def test_a_validation_that_takes_longer_than_a_part_is_not_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [10.0]
-    monkeypatch.setattr("benchmarks.quality_systems.time.monotonic", lambda: now[0])
+def test_the_clock_stands_still_during_a_validation(now: list[float]) -> None:
     clock = Clock(minutes=1, validations=6)
-    clock.begin_validation()
-    now[0] = 10.0 + 31.0
-    clock.end_validation()
-    monkeypatch.setattr(clock, "_took", 0.0)
+    now[0] = 10.0
+    with clock.stopped():
+        now[0] = 110.0
+    assert (clock.seconds, clock.validating) == (10.0, 100.0)
+    now[0] = 119.9
     assert not clock.is_due
+    now[0] = 120.0
+    assert clock.is_due
+
+
+def test_the_last_validation_is_at_the_end(now: list[float]) -> None:
+    clock = Clock(minutes=1, validations=6)
+    now[0] = 59.0
+    with clock.stopped():
+        now[0] = 69.0
+    assert not clock.is_due
+    assert not clock.is_over
+    now[0] = 70.0
+    assert clock.is_due
+    assert clock.is_over
 
 
 def test_the_table_has_a_row_for_each_system_and_one_for_their_ratio() -> None:
@@ -137,6 +152,7 @@ def test_the_table_has_a_row_for_each_system_and_one_for_their_ratio() -> None:
     assert "| qknorm × JoeyNMT 2.3 | 6.00 | 3.00 | 2.50 | 2.50 |" in table
     assert "11,233 pairs" in table
     assert "2 systems side by side, 1 thread each" in table.lower()
+    assert "validations (9 minutes) and its test were not counted" in table
 
 
 def test_a_smaller_model_and_half_precision_of_ours_are_told() -> None:
@@ -163,6 +179,18 @@ def test_twice_the_bleu_meets_the_goal() -> None:
 def test_the_same_bleu_in_a_third_of_the_time_meets_the_goal() -> None:
     ours = [outcome(60, m60=9.0), outcome(30, m30=9.0), outcome(20, m20=8.0), outcome(10, m10=6.0)]
     assert verdict(result(ours, outcome(60, m30=6.0, m60=8.0))) == []
+
+
+def test_the_thirds_alone_can_meet_the_goals() -> None:
+    ours = [outcome(20, m20=8.0), outcome(10, m10=6.0)]
+    assert verdict(result(ours, outcome(60, m30=6.0, m60=8.0))) == []
+    assert "| qknorm | 6.00 | 8.00 | – | – | 30.00 |" in markdown(result(ours, outcome(60, m30=6.0, m60=8.0)))
+
+
+def test_a_kept_system_of_another_size_is_not_compared() -> None:
+    quality._check_size(SIZE, {JOEYNMT: [outcome(60, m60=8.0)]})
+    with pytest.raises(InputError, match="another size"):
+        quality._check_size(replace(SIZE, dim=128), {JOEYNMT: [outcome(60, m60=8.0)]})
 
 
 def test_a_goal_that_was_missed_is_named_with_its_numbers() -> None:
@@ -254,5 +282,5 @@ def test_outcomes_of_another_text_are_not_mixed_in(tmp_path: Path) -> None:
         prepare(tmp_path / "ted-gl-en", None, 1, tmp_path / "out")
 
 
-def test_a_validation_ends_at_each_time_of_the_table() -> None:
+def test_there_is_a_validation_at_each_time_of_the_table() -> None:
     assert all((part * quality.VALIDATIONS).is_integer() for part in quality.PARTS)
