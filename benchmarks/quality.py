@@ -337,8 +337,8 @@ def verdict(result: dict[str, Any]) -> list[str]:
             missed.append(f"{minutes:g} minutes: {without} had no translation of the test set by then")
         elif (own or 0) < TIMES_AS_GOOD * theirs and (early or 0) < theirs:
             missed.append(
-                f"{minutes:g} minutes: {_in_digits(own)} BLEU against {theirs:.2f} of {JOEYNMT}, goal {TIMES_AS_GOOD:g} "
-                f"times as many; or as many in a third of the time, where ours were {_in_digits(early)}"
+                f"{minutes:g} minutes: {_in_digits(own)} BLEU against {theirs:.2f} of {JOEYNMT}, goal "
+                f"{TIMES_AS_GOOD:g} times as many, or as many in a third of the time: then ours was {_in_digits(early)}"
             )
     return missed
 
