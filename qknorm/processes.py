@@ -74,7 +74,7 @@ def device() -> torch.device:
     return torch.device("cpu")
 
 
-def command_to_resume(folder: Path, processes: int) -> str:
+def command_to_resume(folder: Path, processes: int = 1) -> str:
     """What to type so that the run in `folder` goes on."""
     started = f"torchrun --nproc-per-node {processes} -m qknorm" if processes > 1 else "qknorm"
     return f"{started} train {shlex.quote(str(folder))} --resume"

@@ -43,11 +43,11 @@ def run_sweep(
     from qknorm.experiments.sweep import grid as sweeps
     from qknorm.experiments.sweep.results import load_results
     from qknorm.experiments.sweep.views import summarise
-    from qknorm.runs.run import Run
+    from qknorm.runs.run import Run, folder_of
 
     console = Screen(stderr=as_json)
     runner, planned = running.runner(), sweeps.plan(recipe, size, settings)
-    folder = runs / planned.name
+    folder = folder_of(planned.name, runs)
     if dry_run:
         list_runs(planned.cells, folder, running.jobs, as_json)
         return

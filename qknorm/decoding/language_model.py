@@ -12,6 +12,7 @@ from torch import Tensor
 from qknorm.data.characters import Characters
 from qknorm.errors import InputError
 from qknorm.models.gpt import GPT
+from qknorm.processes import command_to_resume
 from qknorm.runs.language_run import LanguageRun
 
 
@@ -27,7 +28,7 @@ class LanguageModel:
         run = LanguageRun.open(Path(folder))
         model = run.make_model()
         if not run.checkpoints.load_best(model):
-            raise InputError(f"{folder} has no checkpoint yet; go on with: qknorm train {folder} --resume")
+            raise InputError(f"{folder} has no checkpoint yet; go on with: {command_to_resume(run.folder)}")
         return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), run.characters)
 
     def generate(

@@ -17,6 +17,7 @@ from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
 from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
+from qknorm.processes import command_to_resume
 from qknorm.runs.translator_run import TranslatorRun
 
 LINES_AT_ONCE = 1024
@@ -89,7 +90,7 @@ class Translator:
         direction = run.direction_number(pair)
         model = run.make_model()
         if not run.checkpoints.load_best(model):
-            raise InputError(f"{folder} has no whole checkpoint; go on with: qknorm train {folder} --resume")
+            raise InputError(f"{folder} has no whole checkpoint; go on with: {command_to_resume(run.folder)}")
         recipe = run.recipe
         decoding = recipe.decoding
         settings = BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length)

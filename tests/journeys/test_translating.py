@@ -179,13 +179,13 @@ def test_a_damaged_run_is_named(
 
 
 def test_a_truncated_model_is_named(command: Command, trained_run: Path) -> None:
-    shutil.copytree(trained_run, "damaged")
-    for weights in Path("damaged").glob("checkpoints/*/model.safetensors"):
+    shutil.copytree(trained_run, "my model")
+    for weights in Path("my model").glob("checkpoints/*/model.safetensors"):
         weights.write_bytes(weights.read_bytes()[:-100])
-    done = command("translate", "damaged")
+    done = command("translate", "my model")
     assert done.code == 2
     assert "is damaged or incomplete" in done.errors
-    assert "has no whole checkpoint" in done.errors
+    assert "has no whole checkpoint; go on with: qknorm train 'my model' --resume" in done.errors
 
 
 def test_a_very_long_line(trained_run: Path, tmp_path: Path) -> None:

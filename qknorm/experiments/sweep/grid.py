@@ -49,7 +49,10 @@ def plan(path: Path, size: str | None = None, overrides: Sequence[str] = ()) -> 
         content, shrunk = _resized(content, own.get("sizes") or {}, size, path)
     about = {key: own[key] for key in About.model_fields if key in own}
     content = with_overrides(kind, content, overrides)
-    name = content.get("name", path.stem) + (f"-{size}" if size is not None else "")
+    name = content.get("name", path.stem)
+    if not isinstance(name, str):
+        raise InputError(f"{path}: name must be text, not {name!r}")
+    name += f"-{size}" if size is not None else ""
     cells = _span(kind, content, path)
     model = content.get("model") or {}
     plain = {**content, "model": {key: model[key] for key in model if ("model", key) not in _axes(kind, content, path)}}

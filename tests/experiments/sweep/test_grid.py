@@ -98,6 +98,7 @@ def test_a_wrong_sweep_is_refused_before_any_run(folder: Path, change: str, mess
         ("[{qk_norm: none}]", "[none]", "a baseline is keys and values"),
         ("name: tiny", "size: small", "has no size 'small'"),
         ("name: tiny", "shows: losses", "shows"),
+        ("name: tiny", "name: 3", "name must be text, not 3"),
     ],
 )
 def test_a_wrong_file_is_explained(folder: Path, old: str, new: str, message: str) -> None:

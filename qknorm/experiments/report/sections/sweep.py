@@ -1,4 +1,4 @@
-"""A sweep of language models: the answer in words, the figures and the tables."""
+"""A sweep: the answer in words, the figures and the tables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from qknorm.experiments.report.section import Section
 from qknorm.experiments.sweep.answer import Picture, Table
 from qknorm.experiments.sweep.views import view_of
 
-_ABOUT = (
-    "The same language model was trained again and again: with queries and keys divided by different norms p, and each "
-    "time with another part of the text held out (a fold). α is the learned number that decides how sharply attention "
-    "chooses."
-)
+_ABOUT = "The same model was trained again and again, each time with other settings."
 
 
 @dataclass(frozen=True)
