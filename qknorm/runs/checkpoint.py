@@ -67,9 +67,7 @@ class Checkpoints:
     def mark_best(self, checkpoint: Path, score: float | None = None) -> None:
         """Point `best` at a checkpoint; `score` is that of one whose state does not say it."""
         if score is not None:
-            state = json.loads((checkpoint / _STATE).read_text())
-            with replacing(checkpoint / _STATE) as file:
-                file.write(json.dumps({**state, "score": score}).encode())
+            _replace_state(checkpoint, {**_state(checkpoint), "score": score})
         self._point("best", checkpoint)
 
     def mark_stable(self, checkpoint: Path) -> None:
@@ -86,11 +84,19 @@ class Checkpoints:
         pointed = self._pointed("best")
         if pointed is None or not _is_whole(pointed):
             return -math.inf
-        state = json.loads((pointed / _STATE).read_text())
+        state = _state(pointed)
         return float(state["score"] if "score" in state else state["progress"]["scores"][-1])
 
+    def progress(self, checkpoint: Path) -> dict[str, Any]:
+        """How far a run was when it was saved."""
+        progress: dict[str, Any] = _state(checkpoint)["progress"]
+        return progress
+
     def rewind(self, checkpoint: Path) -> None:
-        """Make this checkpoint the newest. What came after it goes, but for the best, which stays in use."""
+        """Make this checkpoint the newest, for another plan: what came after it goes, and that its plan was shortened.
+
+        The best stays in use.
+        """
         best, kept = self._pointed("best"), self.folder / _BEFORE
         if best is not None and best not in (checkpoint, kept):
             with self._appearing(kept) as scratch:
@@ -99,6 +105,8 @@ class Checkpoints:
         for folder in self.folder.glob("step-*"):
             if self._is_after(folder, checkpoint):
                 shutil.rmtree(folder)
+        progress = {**self.progress(checkpoint), "shortened": None}
+        _replace_state(checkpoint, {**_state(checkpoint), "progress": progress})
         self._point("last", checkpoint)
 
     @staticmethod
@@ -140,8 +148,7 @@ class Checkpoints:
         random_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_RANDOM_STATE)}
         _restore_random_state(checkpoint, random_states)
         _restore_optimizer(model, optimizer, tensors, _numbers_in(checkpoint))
-        state: dict[str, Any] = json.loads((checkpoint / _STATE).read_text())
-        return state
+        return _state(checkpoint)
 
     def refuse_other_processes(self, checkpoint: Path) -> None:
         """A checkpoint is restored by as many processes as saved it."""
@@ -208,7 +215,7 @@ def load_model(checkpoint: Path, model: nn.Module) -> None:
 
 def _is_whole(checkpoint: Path) -> bool:
     try:
-        digests = json.loads((checkpoint / _STATE).read_text())["digests"]
+        digests = _state(checkpoint)["digests"]
         return "model.safetensors" in digests and all(_digest(checkpoint / name) == digests[name] for name in digests)
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -232,8 +239,17 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 def _write_state(checkpoint: Path, state: dict[str, Any]) -> None:
     """The last file of a checkpoint: it holds the digests of the others."""
     digests = {path.name: _digest(path) for path in sorted(checkpoint.glob("*.safetensors"))}
+    _replace_state(checkpoint, {"digests": digests, **state})
+
+
+def _replace_state(checkpoint: Path, state: dict[str, Any]) -> None:
     with replacing(checkpoint / _STATE) as file:
-        file.write(json.dumps({"digests": digests, **state}).encode())
+        file.write(json.dumps(state).encode())
+
+
+def _state(checkpoint: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((checkpoint / _STATE).read_text())
+    return state
 
 
 def _random_state() -> dict[str, Tensor]:

@@ -116,6 +116,10 @@ def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: 
             f"{run.folder} cannot be prolonged: it has no checkpoint from before its learning rate fell "
             "(training.schedule: trapezoid makes one); an interrupted run goes on with --resume"
         )
+    newest = checkpoints.newest()
+    if newest is not None and not _has_ended(checkpoints.progress(newest), recipe):
+        command = processes.command_to_resume(run.folder, processes.count())
+        raise InputError(f"{run.folder} has not ended yet, so it cannot be prolonged; go on with: {command}")
     checkpoints.refuse_other_processes(stable)
     speed = _speed(recipe, sets, prepared)
     more = planner.plan(_corpus(sets, prepared), minutes * 60, *speed)
@@ -129,6 +133,14 @@ def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: 
     checkpoints.rewind(stable)
     run.save_recipe(prolonged)
     return prolonged
+
+
+def _has_ended(progress: Mapping[str, Any], recipe: Recipe) -> bool:
+    """Whether a run that was last saved with this progress had come to its planned or shortened end."""
+    training = recipe.training
+    total = training.max_updates or training.max_validations * training.validate_every
+    planned, end = progress["shortened"] or (total, total)
+    return bool(progress["validated"] == progress["step"] == (end if planned == total else total))
 
 
 def _words(sets: Sequence[Sets]) -> int:

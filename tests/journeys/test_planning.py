@@ -136,6 +136,21 @@ def test_a_run_that_may_not_go_on_stays_as_it_was(command: Command, workplace: P
     assert contents(run) == before
 
 
+def test_a_prolonged_run_that_was_interrupted_is_not_prolonged_again(command: Command, workplace: Path) -> None:
+    """It would go back to where its first learning rate fell, and all that came after it would be lost."""
+    assert (
+        command("train", "--src", "train.en", "--tgt", "train.gl", "--minutes", "1", "max_updates=16", *TINY).code == 0
+    )
+    run = workplace / "runs" / "train"
+    text = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(text.replace("max_updates: 16", "max_updates: 400"))  # as if it had gone on
+    before = contents(run)
+    done = command("train", "runs/train", "--minutes", "1")
+    assert done.code == 2
+    assert "has not ended yet, so it cannot be prolonged; go on with: qknorm train runs/train --resume" in done.errors
+    assert contents(run) == before
+
+
 def test_a_run_without_a_stable_phase_cannot_be_prolonged(command: Command, workplace: Path) -> None:
     assert command("train", "recipe.yaml", "max_updates=8").code == 0
     done = command("train", "runs/small", "--minutes", "1")

@@ -111,6 +111,20 @@ def test_a_prolonged_run_is_the_longer_run_that_was_never_planned_shorter(tmp_pa
     assert steps(run) == [4, 8, 10, 12, 14, 16, 20, 22]
 
 
+def test_a_shortened_run_is_prolonged_to_where_it_was_to_end_at_first(tmp_path: Path) -> None:
+    """That the first plan was cut short says nothing about the second, even if both end after as many updates."""
+    trainer(tmp_path, ByStep(scores={8: 0.0, 12: 0.0}), trapezoid(32, 8), max_updates=32, stop_after=2).train()
+    assert steps(tmp_path)[-1] == 20
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    stable = checkpoints.stable()
+    assert stable == tmp_path / "checkpoints" / "step-000012"
+    checkpoints.rewind(stable)
+    loop = trainer(tmp_path, ByStep(), trapezoid(32, 8), max_updates=32)
+    assert loop.resume()
+    loop.train()
+    assert steps(tmp_path)[-1] == 32
+
+
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_a_resumed_run_goes_on_exactly_with_every_optimiser(optimiser: str, tmp_path: Path) -> None:
     trainer(tmp_path / "whole", ByStep(), optimiser=optimiser).train()

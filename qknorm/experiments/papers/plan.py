@@ -199,7 +199,7 @@ class _Planner:
             for seed in self._seeds:
                 recipe = self._recipe(row, corpus, seed, rate)
                 tried = "" if rate is None else f"_rate-{rate:g}"
-                run = names.setdefault(recipe.model_dump_json(), f"{corpus.name}/{row.name}{tried}_seed-{seed}")
+                run = names.setdefault(_what_it_does(recipe), f"{corpus.name}/{row.name}{tried}_seed-{seed}")
                 cells[run] = Cell(run, {}, recipe.model_copy(update={"name": run}), _WAY_OUT)
                 runs.append(run)
             candidates.append(Candidate(rate=rate, runs=tuple(runs)))
@@ -213,6 +213,11 @@ class _Planner:
             {} if rate is None else {"training": {"peak": rate}},
         )
         return checked(Recipe, content, f"{self._origin}, row {row.name}")
+
+
+def _what_it_does(recipe: Recipe) -> str:
+    """Equal for runs that come to the same. What minutes will decide is not known yet, so defaults say nothing then."""
+    return recipe.model_dump_json(exclude_unset=recipe.minutes is not None)
 
 
 def _corpora(table: TableRecipe, origin: str, size: Size, corpus: str | None) -> list[Corpus]:

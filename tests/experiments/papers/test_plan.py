@@ -40,6 +40,15 @@ def test_systems_that_come_to_the_same_are_run_once() -> None:
         assert len(plan.runs) == 5
 
 
+def test_a_row_that_names_a_default_differs_from_one_that_leaves_it_to_the_plan() -> None:
+    """At medium the plan decides how many heads the full model has, so eight of them are a row of their own."""
+    plan = planned("henry-table4", "medium", "multi30k-en-de")
+    assert {run_of(plan, f"heads-{heads}").recipe.model.heads for heads in (4, 8)} == {4, 8}
+    assert run_of(plan, "heads-8").name == "multi30k-en-de/heads-8_seed-1"
+    plan = planned("future-work", "medium", "multi30k-en-de")
+    assert run_of(plan, "qknorm").name != run_of(plan, "heads-8").name
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
