@@ -96,7 +96,7 @@ def _tables(experiment: str, options: _Options) -> None:
     console = Screen(stderr=options.as_json, width=None if sys.stdout.isatty() else _WIDTH)
     console.print("\n".join([table.title, *setting(planned.experiment), ""]))
     if options.dry_run:
-        list_runs(planned.runs, folder, options.running.jobs, options.as_json)
+        list_runs(planned.runs(folder), folder, options.running.jobs, options.as_json)
         return
     failures = planned.run(folder, console, runner)
     result = view(planned.experiment, folder)

@@ -64,10 +64,8 @@ class Checkpoints:
         self._point("last", target)
         return target
 
-    def mark_best(self, checkpoint: Path, score: float | None = None) -> None:
-        """Point `best` at a checkpoint; `score` is that of one whose state does not say it."""
-        if score is not None:
-            _replace_state(checkpoint, {**_state(checkpoint), "score": score})
+    def mark_best(self, checkpoint: Path) -> None:
+        """Point `best` at a checkpoint."""
         self._point("best", checkpoint)
 
     def mark_stable(self, checkpoint: Path) -> None:
@@ -80,12 +78,13 @@ class Checkpoints:
         return pointed if pointed is not None and _is_whole(pointed) else None
 
     def best_score(self) -> float:
-        """Of the checkpoint that `best` points at; -inf if there is none."""
+        """Of the checkpoint that `best` points at; -inf if there is none, or if it does not say."""
         pointed = self._pointed("best")
         if pointed is None or not _is_whole(pointed):
             return -math.inf
         state = _state(pointed)
-        return float(state["score"] if "score" in state else state["progress"]["scores"][-1])
+        scores = [state["score"]] if "score" in state else state.get("progress", {}).get("scores", [])
+        return float(scores[-1]) if scores else -math.inf
 
     def progress(self, checkpoint: Path) -> dict[str, Any]:
         """How far a run was when it was saved."""
@@ -93,9 +92,9 @@ class Checkpoints:
         return progress
 
     def rewind(self, checkpoint: Path) -> None:
-        """Make this checkpoint the newest, for another plan: what came after it goes, and that its plan was shortened.
+        """Make this checkpoint the newest, for another plan. What came after it goes, but for the best.
 
-        The best stays in use.
+        That the first plan was shortened is forgotten, and the second one has its patience anew.
         """
         best, kept = self._pointed("best"), self.folder / _BEFORE
         if best is not None and best not in (checkpoint, kept):
@@ -105,7 +104,8 @@ class Checkpoints:
         for folder in self.folder.glob("step-*"):
             if self._is_after(folder, checkpoint):
                 shutil.rmtree(folder)
-        progress = {**self.progress(checkpoint), "shortened": None}
+        progress = self.progress(checkpoint)
+        progress |= {"shortened": None, "patience_from": len(progress["scores"])}
         _replace_state(checkpoint, {**_state(checkpoint), "progress": progress})
         self._point("last", checkpoint)
 
@@ -155,19 +155,23 @@ class Checkpoints:
         with safe_open(checkpoint / "optimizer.safetensors", "pt") as file:
             _refuse_other_processes(checkpoint, file.keys())
 
-    def average(self, steps: Sequence[int]) -> Path:
-        """The mean of the weights of some checkpoints, as a checkpoint `average` that only serves to be used."""
+    def average(self, steps: Sequence[int]) -> dict[str, Tensor]:
+        """The mean of the weights of some checkpoints."""
         folders = [folder for folder in map(self._folder_of, steps) if _is_whole(folder)]
         total, number = dict[str, Tensor](), Counter[str]()  # those of an earlier version may lack a tensor
         for folder in folders:
             for name, tensor in load_file(folder / "model.safetensors").items():
                 total[name] = total[name] + tensor if name in total else tensor.double()
                 number[name] += 1
-        with self._appearing(self.folder / "average") as scratch:
-            mean = {name: (tensor / number[name]).float() for name, tensor in total.items()}
-            _write_tensors(scratch / "model.safetensors", mean)
-            _write_state(scratch, {"average_of": [folder.name for folder in folders]})
-        return self.folder / "average"
+        return {name: (tensor / number[name]).float() for name, tensor in total.items()}
+
+    def save_best_average(self, weights: dict[str, Tensor], steps: Sequence[int], score: float) -> None:
+        """Keep a mean that scored best as a checkpoint `average`, which only serves to be used."""
+        average = self.folder / "average"
+        with self._appearing(average) as scratch:
+            _write_tensors(scratch / "model.safetensors", weights)
+            _write_state(scratch, {"average_of": steps, "score": score})
+        self._point("best", average)
 
     def remove_all_but(self, steps: Collection[int]) -> None:
         """Keep those of these steps, the best and the stable one; what a killed run left half-written goes too."""

@@ -261,6 +261,12 @@ class TrainingRecipe(Part):
             raise ValueError(f"training.schedule={names} and training.decay belong together")
         if self.decay is not None and (self.max_updates is None or self.decay > self.max_updates):
             raise ValueError(f"training.decay ({self.decay}) must not exceed max_updates ({self.max_updates})")
+        validated = self.max_validations * self.validate_every
+        if self.decay is not None and self.max_updates is not None and validated < self.max_updates:
+            raise ValueError(
+                f"training.max_updates ({self.max_updates}) would never be reached: the run ends after "
+                f"{self.max_validations} validations, {self.validate_every} updates apart; raise max_validations"
+            )
         return self
 
 

@@ -2,7 +2,7 @@
 
 All names in it are spelled here; those of one task alone in its own class.
 
-runs/NAME/  recipe.yaml  corpus.json  metrics.jsonl  checkpoints/  tensorboard/  status.json (while it trains)
+runs/NAME/  recipe.yaml  corpus.json  metrics.jsonl  checkpoints/  tensorboard/  status.json (how far it is)
             test/{source.txt, references.txt, hypotheses.txt, scores.json}, by pair if there are several
             result.json, log.txt (of one run among many)
 """

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 from torch import nn
 
+from qknorm import processes
 from qknorm.data.textfiles import read_lines, replacing
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
@@ -102,7 +103,8 @@ class Report:
             self._bar.update(self._bar.task_ids[0], completed=status.step, total=status.most_steps, description=text)
             return
         now = time.monotonic()
-        if now - self._last_status >= _SECONDS_BETWEEN_STATUS or status.step == status.most_steps:
+        is_due = now - self._last_status >= _SECONDS_BETWEEN_STATUS or status.step == status.most_steps
+        if processes.rank() == 0 and is_due:
             self._last_status = now
             self.run.status_file.write_text(json.dumps(asdict(status)))
         if now - self._last_line >= _SECONDS_BETWEEN_LINES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,10 +80,20 @@ def _sets_of(direction: DirectionRecipe, folder: Path) -> Sets:
         paths = {name: (Path(files[0]), Path(files[1])) for name, files in given.items() if files is not None}
         paths |= _split_off(paths["train"], _splits(direction, folder))
         train, dev, test = (paths[split] for split in corpora.SPLITS)
-    held_out = [
-        [pair for pair in read_aligned(*files) if pair.source.strip() and pair.target.strip()] for files in (dev, test)
-    ]
+    held_out = [_without_blanks(files) for files in (dev, test)]
     return Sets(direction.languages, ParallelFiles(*train, held_out=(dev, test)), *held_out)
+
+
+def _without_blanks(files: _Files) -> list[Pair]:
+    """The pairs to score by; an InputError if there are none."""
+    pairs = list(read_aligned(*files))
+    whole = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+    if not whole:
+        raise InputError(f"{files[0]} and {files[1]} hold no pair of sentences to score a translator by")
+    if len(whole) < len(pairs):
+        left_out = len(pairs) - len(whole)
+        warnings.warn(f"{left_out} of {len(pairs)} pairs of {files[0]} have a blank side: left out", stacklevel=2)
+    return whole
 
 
 def _with_held_out_of_reverse(direction: Sets, sets: Sequence[Sets]) -> ParallelFiles:

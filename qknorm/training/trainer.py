@@ -27,7 +27,6 @@ from torch.nn.parallel import DistributedDataParallel
 from qknorm import processes
 from qknorm.errors import InputError
 from qknorm.optimisation.schedules import Schedule, ValidationDecay
-from qknorm.runs.checkpoint import load_model
 from qknorm.runs.recipe import Precision
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
@@ -86,7 +85,7 @@ class TrainerSettings:
     max_validations: int
     max_updates: int | None = None
     min_rate: float = 0.0
-    """Training ends when falling scores have lowered the learning rate below this."""
+    """Training ends when falling scores have lowered the highest learning rate below this."""
     stop_after: int | None = None
     """Training ends when this many validations in a row brought no better score; a planned decay then begins."""
     accumulate: int = 1
@@ -127,6 +126,8 @@ class Progress:
     updates_since_validation: int = 0
     shortened: tuple[int, int] | None = None
     """A planned number of updates, and the smaller one that took its place when scores rose no more."""
+    patience_from: int = 0
+    """How many scores there were when the run was prolonged: those before it end nothing."""
 
 
 class Trainer:
@@ -306,16 +307,19 @@ class Trainer:
 
     def _has_stalled(self) -> bool:
         scores, patience = self.progress.scores, self.settings.stop_after
-        return patience is not None and len(scores) > patience and max(scores[-patience:]) <= max(scores[:-patience])
+        if patience is None or len(scores) - max(self.progress.patience_from, 1) < patience:
+            return False
+        return max(scores[-patience:]) <= max(scores[:-patience])
 
     def _try_average(self) -> None:
         """Validate the mean of the last checkpoints' weights, and prefer it if it scores better."""
-        average = self.checkpoints.average(self._steps_kept(self.settings.average))
-        load_model(average, self.task.model)
+        steps = self._steps_kept(self.settings.average)
+        weights = self.checkpoints.average(steps)
+        self.task.model.load_state_dict(weights)
         self.task.model.eval()
         score = self.task.validate().score
         if score > self.checkpoints.best_score():
-            self.checkpoints.mark_best(average, score)
+            self.checkpoints.save_best_average(weights, steps, score)
 
     def _status(self) -> Status:
         progress, most = self.progress, min(self.settings.most_updates, self._last_update or sys.maxsize)
@@ -349,7 +353,10 @@ class Trainer:
         if self.schedule.decay_start is None and self._has_stalled():
             self.report.say(f"The score has not risen for {settings.stop_after} validations: the run ends here.")
             return True
-        return self.schedule.peak * progress.decay < settings.min_rate
+        if settings.validation_decay and self.schedule.peak * progress.decay < settings.min_rate:
+            self.report.say(f"The learning rate would be below {settings.min_rate:g}, its least: the run ends here.")
+            return True
+        return False
 
     def _steps_kept(self, number: int) -> list[int]:
         """The steps of the newest validations, this one among them."""

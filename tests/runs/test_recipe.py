@@ -143,6 +143,29 @@ def test_pairs_that_make_no_sense_are_explained(data: dict[str, object], message
     assert message in problem({"data": data})
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decay": None}, "training.schedule=trapezoid and training.decay belong together"),
+        ({"decay": 2001}, "training.decay (2001) must not exceed max_updates (2000)"),
+        (
+            {"max_validations": 19},
+            "training.max_updates (2000) would never be reached: the run ends after 19 validations",
+        ),
+    ],
+)
+def test_a_decay_that_would_not_come_to_its_end_is_refused(changes: dict[str, object], message: str) -> None:
+    training = {
+        "schedule": "trapezoid",
+        "max_updates": 2000,
+        "decay": 500,
+        "validate_every": 100,
+        "max_validations": 20,
+    }
+    assert make_recipe({**BASE, "training": training}, [], "").training.decay == 500
+    assert message in problem({"training": {**training, **changes}})
+
+
 def test_settings_change_a_recipe() -> None:
     recipe = make_recipe(BASE, ["training.seed=7", "heads=4", "p=.inf", "name=other"], "")
     assert (recipe.training.seed, recipe.model.heads, recipe.model.p, recipe.name) == (7, 4, float("inf"), "other")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qknorm.data.textfiles import read_lines
+from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
 from qknorm.runs.recipe import DataRecipe
 from qknorm.training.sets import forget_splits, read_sets
@@ -42,6 +42,22 @@ def test_a_text_that_is_too_short_to_be_split_is_named(text: Path) -> None:
         (text / f"train.{language}").write_text("x\n" * 29)
     with pytest.raises(InputError, match="has 29 lines; at least 30 are needed"):
         read_sets(recipe(text), text / "data")
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_a_set_without_a_pair_is_refused_before_anything_is_learned(split: str, text: Path) -> None:
+    write_lines(text / f"{split}.en", ["One.", " "])
+    write_lines(text / f"{split}.gl", ["", "Dous."])
+    with pytest.raises(InputError, match=rf"{split}\.en and .*{split}\.gl hold no pair of sentences to score"):
+        read_sets(recipe(text, **{split: (str(text / f"{split}.en"), str(text / f"{split}.gl"))}), text / "data")
+
+
+def test_pairs_with_a_blank_side_are_left_out_and_counted(text: Path) -> None:
+    write_lines(text / "dev.en", ["One.", "Two.", ""])
+    write_lines(text / "dev.gl", ["Un.", "", ""])
+    with pytest.warns(UserWarning, match=r"2 of 3 pairs of .*dev\.en have a blank side: left out"):
+        (sets,) = read_sets(recipe(text, dev=(str(text / "dev.en"), str(text / "dev.gl"))), text / "data")
+    assert sets.dev == [("One.", "Un.")]
 
 
 def test_only_what_was_split_off_is_forgotten(text: Path) -> None:

@@ -119,10 +119,10 @@ def test_a_shortened_run_is_prolonged_to_where_it_was_to_end_at_first(tmp_path: 
     stable = checkpoints.stable()
     assert stable == tmp_path / "checkpoints" / "step-000012"
     checkpoints.rewind(stable)
-    loop = trainer(tmp_path, ByStep(), trapezoid(32, 8), max_updates=32)
+    loop = trainer(tmp_path, ByStep(scores={16: 0.0}), trapezoid(32, 8), max_updates=32, stop_after=2)
     assert loop.resume()
     loop.train()
-    assert steps(tmp_path)[-1] == 32
+    assert steps(tmp_path)[-1] == 32, "nor do the scores from before, which had not risen"
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
@@ -176,6 +176,18 @@ def test_a_flat_rate_that_brings_nothing_falls_sooner(tmp_path: Path) -> None:
     assert again.train().step == 22
 
 
+def test_a_low_peak_ends_only_what_lowers_its_rate_by_scores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer(
+        tmp_path / "planned", ByStep(), trapezoid(16, 6), max_updates=16, min_rate=1.0, validation_decay=False
+    ).train()
+    assert steps(tmp_path / "planned")[-1] == 16
+    trainer(tmp_path / "by scores", ByStep(), min_rate=1.0, console=Screen()).train()
+    assert steps(tmp_path / "by scores") == [4]
+    assert "The learning rate would be below 1, its least: the run ends here." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("score", "best"), [(99.0, "average"), (1.0, "step-000012")])
 def test_the_mean_of_the_last_weights_is_used_if_it_scores_better(score: float, best: str, tmp_path: Path) -> None:
     task = Toy(scores={4: score})  # the fourth validation is that of the mean
@@ -183,6 +195,29 @@ def test_the_mean_of_the_last_weights_is_used_if_it_scores_better(score: float, 
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     assert checkpoints.best() == tmp_path / "checkpoints" / best
     assert checkpoints.best_score() == max(score, 3.0)
+
+
+def test_a_run_whose_best_weights_are_a_mean_can_be_resumed(tmp_path: Path) -> None:
+    """It may be killed while it translates the test set, and then comes to its end once more."""
+    for attempt in range(3):
+        loop = trainer(tmp_path, Toy(scores={4 if attempt == 0 else 1: 99.0}), average=2)
+        assert loop.resume() == (attempt > 0)
+        loop.train()
+        checkpoints = Checkpoints(tmp_path / "checkpoints")
+        assert checkpoints.best() == tmp_path / "checkpoints" / "average"
+        assert checkpoints.best_score() == 99.0
+
+
+def test_a_mean_that_an_earlier_version_left_without_its_score_stops_nobody(tmp_path: Path) -> None:
+    trainer(tmp_path, Toy(scores={4: 99.0}), average=2).train()
+    state = tmp_path / "checkpoints" / "average" / "state.json"
+    content = json.loads(state.read_text())
+    del content["score"]
+    state.write_text(json.dumps(content))
+    loop = trainer(tmp_path, Toy(scores={1: 1.0}), average=2)
+    assert loop.resume()
+    loop.train()
+    assert Checkpoints(tmp_path / "checkpoints").best() == tmp_path / "checkpoints" / "step-000012"
 
 
 @pytest.mark.parametrize("lacking", ["step-000008", "step-000012"])
@@ -196,7 +231,7 @@ def test_a_mean_is_that_of_the_checkpoints_which_have_a_tensor(lacking: str, tmp
     del weights["bias"]
     save_file(weights, file)
     (file.parent / "state.json").write_text(json.dumps({"digests": digests(file)}))
-    assert torch.equal(load_file(checkpoints.average([12, 8]) / file.name)["bias"], bias)
+    assert torch.equal(checkpoints.average([12, 8])["bias"], bias)
 
 
 def digests(*files: Path) -> dict[str, str]:

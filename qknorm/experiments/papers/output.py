@@ -29,7 +29,7 @@ def write(plan: Plan, table: Table, folder: Path) -> Path:
     """Keep a table beside its runs in every form; returns the page."""
     experiment = plan.experiment
     path = folder / "tables" / f"{file_name(experiment)}.md"
-    runs = [{"folder": str(folder / cell.name), "done": is_done(folder / cell.name)} for cell in plan.runs]
+    runs = [{"folder": str(folder / cell.name), "done": is_done(folder / cell.name)} for cell in plan.runs(folder)]
     for target, text in {
         path: page(experiment, table),
         path.with_suffix(".csv"): as_csv(table),

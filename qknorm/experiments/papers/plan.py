@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell, Runner, is_done, read_result
@@ -112,10 +114,12 @@ class Plan:
     full: Mapping[str, Recipe]
     """The recipe of the full model, by the name of the corpus."""
 
-    @property
-    def runs(self) -> list[Cell]:
-        """All that may be trained, those of one seed together; of rates, one will be taken with further seeds."""
-        return self._cells([entrant.candidates[0].runs for entrant in self._entrants], self._trials)
+    def runs(self, folder: Path) -> list[Cell]:
+        """All that are trained, those of one seed together.
+
+        Of rates, one is taken with further seeds; until it is known, the first stands for it.
+        """
+        return self._cells([entrant.chosen(folder).runs for entrant in self._entrants], self._trials)
 
     def run(self, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
         """Train what is missing: first every rate with its first seed, then all seeds of the best; what failed, why."""
@@ -127,7 +131,7 @@ class Plan:
         Each run by itself would plan as many updates as the machine has time for at that moment.
         """
         plans = {
-            corpus: _kept_plan(recipe, folder / corpus, console, runner.threads(len(self.runs)))
+            corpus: _kept_plan(recipe, folder / corpus, console, runner.threads(len(self.runs(folder))))
             for corpus, recipe in self.full.items()
             if recipe.minutes is not None
         }
@@ -165,9 +169,11 @@ def plan(table: TableRecipe, origin: str, size: Size, corpus: str | None, seeds:
 def _kept_plan(recipe: Recipe, folder: Path, console: Screen, threads: int) -> Recipe:
     """The plan for a corpus, made when its first run is."""
     file = folder / _PLAN
-    if not file.exists():
-        with using_threads(threads):
-            save_recipe(planned_recipe(recipe, folder, console), file)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".plan.lock"):  # another table may be planning for the same corpus
+        if not file.exists():
+            with using_threads(threads):
+                save_recipe(planned_recipe(recipe, folder, console), file)
     return load_recipe(file)
 
 

@@ -24,20 +24,21 @@ from tests.phrases import write_phrases
 
 @pytest.mark.parametrize("size", get_args(Size))
 @pytest.mark.parametrize("name", names())
-def test_every_table_has_possible_recipes_in_every_size(name: str, size: Size) -> None:
+def test_every_table_has_possible_recipes_in_every_size(name: str, size: Size, tmp_path: Path) -> None:
     plan = planned(name, size, "multi30k-en-de", 2)
     rows = [entrant.row for entrant in plan.experiment.contests[0].entrants]
     assert rows == [row.name for row in plan.experiment.table.rows_at(size)]
-    recipes = [cell.recipe.model_dump_json() for cell in plan.runs]
-    assert len(set(recipes)) == len(recipes) == len({cell.name for cell in plan.runs})
+    runs = plan.runs(tmp_path)
+    recipes = [cell.recipe.model_dump_json() for cell in runs]
+    assert len(set(recipes)) == len(recipes) == len({cell.name for cell in runs})
 
 
-def test_systems_that_come_to_the_same_are_run_once() -> None:
+def test_systems_that_come_to_the_same_are_run_once(tmp_path: Path) -> None:
     """The full model of the small size has four heads; at the paper's it has eight."""
     for size, heads in (("small", "heads-4"), ("paper", "heads-8")):
         plan = planned("henry-table4", size, "multi30k-en-de")  # type: ignore[arg-type]
         assert run_of(plan, heads).name == "multi30k-en-de/qknorm_seed-1"
-        assert len(plan.runs) == 5
+        assert len(plan.runs(tmp_path)) == 5
 
 
 def test_a_row_that_names_a_default_differs_from_one_that_leaves_it_to_the_plan() -> None:
@@ -117,6 +118,7 @@ class TestLearningRates:
         assert self.runs(tmp_path) == tried | {"qknorm_rate-0.002_seed-2", "p3_rate-0.004_seed-2"}
         chosen = [entrant.chosen(tmp_path).rate for entrant in plan.experiment.contests[0].entrants]
         assert chosen == [0.002, 0.004]
+        assert {Path(cell.name).name for cell in plan.runs(tmp_path)} == self.runs(tmp_path), "nothing is left to train"
 
     def test_a_rate_that_fails_is_not_chosen(
         self, own: str, talks: str, tmp_path: Path, trained: dict[str, float]
@@ -135,9 +137,9 @@ class TestLearningRates:
         assert len(plan.run(tmp_path, Screen(quiet=True), Machines())) == 2
         assert not plan.experiment.contests[0].entrants[1].is_settled(tmp_path)
 
-    def test_each_rate_is_a_recipe_of_its_own(self, own: str, talks: str) -> None:
+    def test_each_rate_is_a_recipe_of_its_own(self, own: str, talks: str, tmp_path: Path) -> None:
         plan = planned(own, "smoke", talks)
-        peaks = {Path(cell.name).name: cell.recipe.training.peak for cell in plan.runs}
+        peaks = {Path(cell.name).name: cell.recipe.training.peak for cell in plan.runs(tmp_path)}
         assert peaks == {
             "qknorm_rate-0.002_seed-1": 0.002, "qknorm_rate-0.004_seed-1": 0.004,
             "p3_rate-0.002_seed-1": 0.002, "p3_rate-0.004_seed-1": 0.004,
