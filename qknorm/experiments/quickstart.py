@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -23,6 +22,7 @@ from qknorm.evaluation.wording import verdicts
 from qknorm.experiments.cells import Cell
 from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.machines import Machines
+from qknorm.experiments.minutes import by_one_plan
 from qknorm.experiments.papers.henry import BASELINE, FULL
 from qknorm.experiments.report import write_report
 from qknorm.runs.recipe import Recipe, checked, merged
@@ -31,8 +31,6 @@ from qknorm.screen import Screen
 
 CORPUS, WITHOUT_NETWORK = "tatoeba-en-es:20k", "phrasebook-en-gl:20k"
 MINUTES = 5.0
-SETTINGS: dict[str, dict[str, Any]] = {}
-"""Of both systems, beyond what is planned."""
 PEAKS = {BASELINE.name: 1.5e-3, FULL.name: 3e-3}
 """The highest learning rate of each, the better one of these two on the dev set (docs/measured/trials.jsonl)."""
 EXAMPLES = 5
@@ -47,7 +45,9 @@ def run(folder: Path, console: Screen) -> None:
     corpus = _corpus(console)
     cells = [Cell(system.name, {}, recipe(corpus, system.name), _WAY_OUT) for system in _SYSTEMS]
     console.print("Two translators learn side by side; this takes up to ten minutes on two cores.\n")
-    failures = Machines().run_missing("quickstart", cells, folder, console)
+    machines = Machines()
+    cells = by_one_plan(cells, folder, console, machines.threads(len(cells)))
+    failures = machines.run_missing("quickstart", cells, folder, console)
     if failures:
         name, reason = next(iter(failures.items()))
         raise InputError(f"training {name} failed: {reason} (more in {Run(folder / name).log_file})")
@@ -72,7 +72,7 @@ def recipe(corpus: corpora.CorpusFolder, system: str) -> Recipe:
     training = {"peak": PEAKS[system]}
     content = {"name": system, "minutes": MINUTES, "data": {"corpus": corpus.info.name}, "training": training}
     changes = next(known.changes for known in _SYSTEMS if known.name == system)
-    return checked(Recipe, merged(content, SETTINGS, changes), "quickstart")
+    return checked(Recipe, merged(content, changes), "quickstart")
 
 
 def _corpus(console: Screen) -> corpora.CorpusFolder:

@@ -32,7 +32,8 @@ _SWEEP = """\
 ## Sweeps
 
 `qknorm sweep` takes a recipe in which keys of its parts may be lists: the lists span a grid of runs. With `data.folds`
-of a language model, each block of the text is held out in turn. Beside the parts above it may have:
+of a language model, each block of the text is held out in turn. `minutes` are planned once, for the first of them, so
+that all have as many updates. Beside the parts above it may have:
 """
 
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}

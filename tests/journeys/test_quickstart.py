@@ -11,6 +11,8 @@ import pytest
 from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments import quickstart
+from qknorm.runs.recipe import Recipe, checked, load_recipe, merged
+from qknorm.runs.run import Run
 from tests.caches import new_cache
 from tests.journeys.conftest import Command
 
@@ -27,9 +29,14 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     monkeypatch.setattr(corpora, "get", unreachable)
-    monkeypatch.setattr(
-        quickstart, "SETTINGS", {"model": TINY, "training": {"max_updates": 30, "budget": 512, "validate_every": 30}}
-    )
+    real_recipe = quickstart.recipe
+
+    def tiny_recipe(corpus: corpora.CorpusFolder, system: str) -> Recipe:
+        given = real_recipe(corpus, system).model_dump(exclude_unset=True)
+        training = {"max_updates": 30, "budget": 512, "validate_every": 30}
+        return checked(Recipe, merged(given, {"model": TINY, "training": training}), "tiny")
+
+    monkeypatch.setattr(quickstart, "recipe", tiny_recipe)
     monkeypatch.setattr(quickstart, "WITHOUT_NETWORK", "phrasebook-en-gl:500")
     done = command("quickstart")
     assert done.code == 0, done.errors
@@ -46,6 +53,9 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
 
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}
     assert len(kept) == 2
+    planned = load_recipe(folder / "plan.yaml").training.model_dump(exclude={"peak"})
+    for path in kept:
+        assert Run(path.parent).recipe.training.model_dump(exclude={"peak"}) == planned, "one plan for both"
     again = command("quickstart")
     assert again.code == 0, again.errors
     assert kept == {path: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}

@@ -10,20 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell, Runner, is_done, read_result
+from qknorm.experiments.minutes import by_plan, kept_plan
 from qknorm.experiments.papers.henry import FULL
 from qknorm.experiments.papers.sizes import STAND_IN, Size, settings
 from qknorm.experiments.papers.table import PAIRS, RowRecipe, TableRecipe
-from qknorm.runs.recipe import Part, Recipe, checked, load_recipe, merged, save_recipe, settled
+from qknorm.runs.recipe import Part, Recipe, checked, merged
 from qknorm.screen import Screen
-from qknorm.training.planned import planned_recipe
-from qknorm.training.speed import using_threads
 
-_PLAN = "plan.yaml"  # in the folder of a corpus
 _WAY_OUT = "give the row another name"
 
 
@@ -126,16 +122,17 @@ class Plan:
         return self._with_minutes_planned(folder, console, runner)._run(folder, console, runner)
 
     def _with_minutes_planned(self, folder: Path, console: Screen, runner: Runner) -> Plan:
-        """The same with plain numbers for what minutes decide: one plan for all runs on a corpus, which is kept.
-
-        Each run by itself would plan as many updates as the machine has time for at that moment.
-        """
+        """The same with plain numbers for what minutes decide, the same for all runs on a corpus."""
         plans = {
-            corpus: _kept_plan(recipe, folder / corpus, console, runner.threads(len(self.runs(folder))))
+            corpus: kept_plan(recipe, folder / corpus, console, runner.threads(len(self.runs(folder))))
             for corpus, recipe in self.full.items()
             if recipe.minutes is not None
         }
-        return replace(self, cells={name: _settled(cell, plans) for name, cell in self.cells.items()})
+        planned = {
+            name: by_plan(cell, plans[corpus]) if (corpus := name.partition("/")[0]) in plans else cell
+            for name, cell in self.cells.items()
+        }
+        return replace(self, cells=planned)
 
     def _run(self, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
         failures = runner.run_missing(self.experiment.name, self._cells([], self._trials), folder, console)
@@ -164,23 +161,6 @@ def plan(table: TableRecipe, origin: str, size: Size, corpus: str | None, seeds:
     contests = tuple(planner.contest(chosen) for chosen in _corpora(table, origin, size, corpus))
     name = "+".join(Path(part).name.removesuffix(".yaml") for part in origin.split("+"))
     return Plan(Experiment(name=name, size=size, table=table, contests=contests), planner.cells, planner.full)
-
-
-def _kept_plan(recipe: Recipe, folder: Path, console: Screen, threads: int) -> Recipe:
-    """The plan for a corpus, made when its first run is."""
-    file = folder / _PLAN
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".plan.lock"):  # another table may be planning for the same corpus
-        if not file.exists():
-            with using_threads(threads):
-                save_recipe(planned_recipe(recipe, folder, console), file)
-    return load_recipe(file)
-
-
-def _settled(cell: Cell, plans: Mapping[str, Recipe]) -> Cell:
-    assert isinstance(cell.recipe, Recipe)
-    corpus, _, _ = cell.name.partition("/")
-    return replace(cell, recipe=settled(cell.recipe, plans[corpus])) if corpus in plans else cell
 
 
 class _Planner:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.experiments.cells import REPEATS, Cell, Runner, check_missing
+from qknorm.experiments.minutes import by_one_plan
 from qknorm.experiments.sweep.about import About
 from qknorm.experiments.sweep.results import PLAN
 from qknorm.runs.any_recipe import SWEEP_KEYS, AnyRecipe, kind_of
@@ -154,7 +155,8 @@ def _in_words(key: str, value: Any) -> str:
 
 def run(sweep: Sweep, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
     """Compute what is missing; returns why runs failed, by their names. A sweep that is refused leaves no trace."""
-    check_missing(sweep.cells, folder)
+    cells = by_one_plan(sweep.cells, folder, console, runner.threads(len(sweep.cells)))
+    check_missing(cells, folder)
     plan = {
         "name": sweep.name,
         "task": sweep.cells[0].recipe.task,
@@ -163,4 +165,4 @@ def run(sweep: Sweep, folder: Path, console: Screen, runner: Runner) -> dict[str
     }
     with replacing(folder / PLAN) as file:
         file.write(json.dumps(plan, indent=1, ensure_ascii=False).encode())
-    return runner.run_missing(sweep.name, sweep.cells, folder, console)
+    return runner.run_missing(sweep.name, cells, folder, console)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from qknorm.errors import InputError
+from qknorm.experiments.cells import Cell
+from qknorm.experiments.minutes import PLAN, by_one_plan
+from qknorm.runs.recipe import Recipe, checked
+from qknorm.screen import Screen
+from qknorm.training import planned
+from tests.phrases import write_phrases
+
+QUIET = Screen(quiet=True)
+
+
+def cells(text: Path, *changes: dict[str, object]) -> list[Cell]:
+    """Runs that differ in these settings of training."""
+    data = {"source": str(text / "train.en"), "target": str(text / "train.gl"), "languages": ["en", "gl"]}
+    model = {"dim": 16, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1, "heads": 2}
+    return [
+        Cell(str(number), {}, checked(Recipe, {"data": data, "model": model, "minutes": 1, "training": own}, ""))
+        for number, own in enumerate(changes)
+    ]
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """On a machine that becomes slower with every look at it."""
+    write_phrases(tmp_path, train=300, held_out=8)
+    slower = itertools.count(1)
+    monkeypatch.setattr(planned, "seconds_per_update", lambda *_: 0.01 * next(slower))
+    return tmp_path
+
+
+def test_all_runs_have_one_plan_and_so_have_those_of_a_later_call(text: Path) -> None:
+    rates: list[dict[str, object]] = [{"peak": 0.001}, {"peak": 0.002}]
+    first = by_one_plan(cells(text, *rates), text / "runs", QUIET, threads=1)
+    later = by_one_plan(cells(text, *rates, {"peak": 0.003}), text / "runs", QUIET, threads=1)
+    trainings = [cell.recipe.training for cell in (*first, *later) if isinstance(cell.recipe, Recipe)]
+    assert [training.peak for training in trainings] == [0.001, 0.002, 0.001, 0.002, 0.003]
+    assert len({training.model_dump_json(exclude={"peak"}) for training in trainings}) == 1
+    assert trainings[0].max_updates is not None
+    assert {cell.recipe.minutes for cell in (*first, *later) if isinstance(cell.recipe, Recipe)} == {None}
+    assert (text / "runs" / PLAN).exists()
+
+
+def test_runs_without_minutes_stay_as_they_are(text: Path) -> None:
+    plain = [Cell("0", {}, checked(Recipe, {"data": {"corpus": "phrasebook-en-gl"}}, ""))]
+    assert by_one_plan(plain, text / "runs", QUIET, threads=1) == plain
+    assert not (text / "runs").exists()
+
+
+def test_several_texts_have_no_common_plan(text: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    write_phrases(other, train=300, held_out=8)
+    with pytest.raises(InputError, match="minutes cannot be planned for several texts at once"):
+        by_one_plan([*cells(text, {}), *cells(other, {})], text / "runs", QUIET, threads=1)
