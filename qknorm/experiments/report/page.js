@@ -69,7 +69,10 @@
     fill("sentence", systems[chosen.system].sentences.map(({ text }, i) => [i, text]), chosen.sentence);
     part("kind").value = chosen.kind;
     fill("layer", numbered(layers, "layer"), chosen.layer);
-    fill("head", [[-1, "mean of all heads"], ...numbered(heads, "head")], chosen.head);
+    const { taught } = systems[chosen.system];
+    const isTaught = (head) => head === taught && chosen.kind === "cross" && chosen.layer === layers - 1;
+    const named = numbered(heads, "head").map(([head, name]) => [head, isTaught(head) ? `${name}, taught to align words` : name]);
+    fill("head", [[-1, "mean of all heads"], ...named], chosen.head);
   };
 
   const showPieces = () => {

@@ -17,6 +17,7 @@ from qknorm.errors import InputError
 from qknorm.experiments.report.contests import Participant, TestSet
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Section
+from qknorm.models.translator import TAUGHT_HEAD
 
 _SENTENCES = 6
 _MOST_BYTES = 1_400_000  # of weights, before base64 makes them a third longer
@@ -33,7 +34,8 @@ class Attention(Section):
     title = "Attention"
     template = """
 <p>A translator reads and writes pieces of words. For every piece it decides how much to look at each of the others: its
-attention, which always adds up to 100 %. Point at a piece, or move with the arrow keys, to see where it looks.</p>
+attention, which always adds up to 100 %. Point at a piece, or move with the arrow keys, to see where it looks.
+{% if section.has_taught %}A head that was taught to align words looks at the word that it translates.{% endif %}</p>
 {% for note in section.notes %}<p class="note">Not shown: {{ note }}</p>{% endfor %}
 {% if section.data %}
 <noscript><p class="note">The viewer needs JavaScript, which is switched off.</p></noscript>
@@ -77,6 +79,10 @@ attention, which always adds up to 100 %. Point at a piece, or move with the arr
 {% endif %}
 """
 
+    @property
+    def has_taught(self) -> bool:
+        return any(system["taught"] is not None for system in self.data)
+
     @classmethod
     def of(cls, material: Material) -> list[Self]:
         return [cls(*_explained(material.test_sets))] if material.test_sets else []
@@ -108,9 +114,10 @@ def _explained(test_sets: Sequence[TestSet]) -> tuple[list[dict[str, Any]], list
             if of_systems and len(of_systems[0]) == _SENTENCES:
                 break
         where = f" ({test_set.title})" if len(test_sets) > 1 else ""
-        for (entry, _), sentences in zip(loaded, of_systems, strict=True):
+        for (entry, translator), sentences in zip(loaded, of_systems, strict=True):
             if sentences:
-                data.append({"name": entry.system.name + where, "sentences": sentences})
+                taught = TAUGHT_HEAD if translator.taught else None
+                data.append({"name": entry.system.name + where, "taught": taught, "sentences": sentences})
     return data, notes
 
 

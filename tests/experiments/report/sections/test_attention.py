@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from pathlib import Path
 
+from qknorm.experiments.report import write_report
 from qknorm.experiments.report.sections.attention import readable
+from qknorm.models.translator import TAUGHT_HEAD
 from tests.reports import Page
 
 
@@ -23,6 +27,18 @@ def test_every_attention_weight_is_in_the_page(html: str) -> None:
                 assert all(
                     0 <= value <= math.log2(sizes[keys]) + 0.01 for layer in result["entropy"] for value in layer
                 )
+
+
+def test_a_head_that_was_taught_alignments_is_named(html: str, trained_run: Path, tmp_path: Path) -> None:
+    assert {system["taught"] for system in json.loads(Page(html).data)} == {None}
+    assert "taught to align words" not in Page(html).text
+    shutil.copytree(trained_run, tmp_path / "taught")
+    recipe = tmp_path / "taught" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("taught: 0", "taught: 5"))
+    write_report(tmp_path / "taught", tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert [system["taught"] for system in json.loads(page.data)] == [TAUGHT_HEAD]
+    assert "A head that was taught to align words looks at the word that it translates." in page.text
 
 
 def test_pieces_are_shown_as_one_reads_them() -> None:
