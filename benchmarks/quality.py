@@ -59,6 +59,7 @@ TIMES_AS_GOOD, SHARE_OF_TIME = 2.0, 1 / 3
 """At each goal: so many times JoeyNMT's BLEU, or its BLEU in this share of the time."""
 VALIDATIONS = 6  # of those that validate by the clock: one at each of the parts
 _SECONDS_BETWEEN_LOOKS = 2.0
+_OUTCOME = "outcome.json"
 
 Outcomes = dict[str, list[Outcome]]
 """By system: one run, or one for each number of minutes."""
@@ -98,11 +99,11 @@ def prepare(data: Path, pair: str | None, threads: int, folder: Path) -> Contest
 
 def kept_or_made(work: Callable[[Path], Outcome], folder: Path, console: Screen) -> Outcome:
     """The outcome that an earlier call has left, or a new one. What was begun and not ended is begun again."""
-    path = folder / "outcome.json"
+    path = folder / _OUTCOME
     if path.exists():
         console.print(f"{folder.name}: kept from before", highlight=False)
         return Outcome.load(path)
-    shutil.rmtree(folder, ignore_errors=True)
+    forget_unfinished(folder)
     folder.mkdir(parents=True)
     console.print(f"{folder.name}: begun at {time.strftime('%H:%M')}", highlight=False)
     outcome = work(folder.resolve())
@@ -110,6 +111,11 @@ def kept_or_made(work: Callable[[Path], Outcome], folder: Path, console: Screen)
     points = ", ".join(f"{scores['bleu']:.2f} at {view} minutes" for view, scores in outcome.tests.items())
     console.print(f"{folder.name}: test BLEU {points or 'unknown: nothing was validated in time'}", highlight=False)
     return outcome
+
+
+def forget_unfinished(folder: Path) -> None:
+    if not (folder / _OUTCOME).exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure(arguments: argparse.Namespace, console: Screen) -> dict[str, Any]:
@@ -121,6 +127,7 @@ def measure(arguments: argparse.Namespace, console: Screen) -> dict[str, Any]:
     views = [minutes * part for part in PARTS]
     own_views = sorted(arguments.ours or views, reverse=True)
     longest = folder / f"qknorm-{own_views[0]:g}"
+    forget_unfinished(longest)  # now: others wait for the size that it plans, and must not find an old one
     with _cancelling(ThreadPoolExecutor(at_once)) as pool:
 
         def enter(system: str, work: Callable[[Path], Outcome], limit: float = minutes) -> Future[Outcome]:
@@ -149,7 +156,7 @@ def measure(arguments: argparse.Namespace, console: Screen) -> dict[str, Any]:
     return {
         "machine": {**machine(), "threads": contest.threads},
         "command": f"make bench-quality DATA={name} PAIR={contest.source}-{contest.target} MINUTES={minutes:g} "
-        f"OURS={' '.join(f'{view:g}' for view in own_views)!r}",
+        f"THREADS={contest.threads} OURS={' '.join(f'{view:g}' for view in own_views)!r}",
         "side by side": at_once,
         "minutes": minutes,
         "text": {
