@@ -177,7 +177,7 @@ def test_settings_that_are_none_are_explained() -> None:
 
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
-SWEEPS = {"lp-shakespeare", "lp-heads", "learning-rates"}  # tests/experiments/test_sweep.py plans them
+SWEEPS = {"lp-shakespeare", "lp-heads", "learning-rates", "better-start"}  # tests/experiments/test_sweep.py plans them
 
 
 @pytest.mark.parametrize("path", [path for path in RECIPES if path.stem not in SWEEPS], ids=lambda path: path.stem)

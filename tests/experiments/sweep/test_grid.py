@@ -8,6 +8,7 @@ from qknorm.attention.scale import comparable_scale, henry_scale
 from qknorm.errors import InputError
 from qknorm.experiments.sweep.grid import plan
 from qknorm.runs.language_recipe import LanguageRecipe
+from qknorm.runs.recipe import Recipe
 from qknorm.runs.language_run import gpt_config
 from tests.sweeps import TINY
 
@@ -59,6 +60,14 @@ def test_the_small_sizes_of_further_sweeps_have_heads_of_64(name: str, runs: int
     recipes = [cell.recipe for cell in planned.cells if isinstance(cell.recipe, LanguageRecipe)]
     assert len(recipes) == runs
     assert {recipe.model.dim // recipe.model.heads for recipe in recipes} == {64}
+
+
+def test_the_default_plan_is_compared_with_and_without_normalisation_at_each_rate() -> None:
+    recipes = [cell.recipe for cell in plan(RECIPE.with_name("better-start.yaml")).cells]
+    translators = [recipe for recipe in recipes if isinstance(recipe, Recipe)]
+    assert len(translators) == 2 * 2 * 4
+    assert {(recipe.model.qk_norm, recipe.model.norm) for recipe in translators} == {("none", "scale"), ("lp", "layer")}
+    assert {recipe.minutes for recipe in translators} == {30}
 
 
 def test_p_2_can_start_as_sharp_as_p_4_does() -> None:
