@@ -50,6 +50,29 @@ def test_two_files_become_a_translator_by_a_plan_in_plain_numbers(command: Comma
     assert (run / "test" / "scores.json").exists()
 
 
+def test_several_pairs_are_counted_and_taught_with_pieces_that_are_dropped(command: Command, workplace: Path) -> None:
+    """Vectors and alignments come from all pairs together, and know the pieces of words that BPE-dropout cuts."""
+    pairs = [
+        {"source": "train.en", "target": "train.gl", "languages": ["en", "gl"]},
+        {"source": "train.gl", "target": "train.en", "languages": ["gl", "en"]},
+    ]
+    content = {"name": "both", "minutes": 1, "data": {"pairs": pairs, "bpe_dropout": 0.1}}
+    (workplace / "both.yaml").write_text(yaml.safe_dump(content))
+    done = command("train", "both.yaml", *TINY)
+    assert done.code == 0, done.errors
+    run = workplace / "runs" / "both"
+    recipe = recipe_of(run)
+    assert recipe["model"]["embedding_init"] == "counted"
+    assert recipe["training"]["taught"] > 0
+    source = (workplace / "train.gl").read_text().splitlines()[0]
+    (workplace / "one.gl").write_text(f"{source}\n")
+    told = command("translate", "runs/both", "one.gl", "--pair", "gl-en", "--json", "--alignment")
+    assert told.code == 0, told.errors
+    links = json.loads(told.out)["alignment"]
+    words = len(source.split())
+    assert all(0 <= link[0] < words for link in links)
+
+
 def test_compiling_kernels_is_not_charged_to_the_minutes(
     command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,8 @@ from qknorm.attention.scale import comparable_scale, henry_scale
 from qknorm.errors import InputError
 from qknorm.experiments.sweep.grid import plan
 from qknorm.runs.language_recipe import LanguageRecipe
-from qknorm.runs.recipe import Recipe
 from qknorm.runs.language_run import gpt_config
+from qknorm.runs.recipe import Recipe
 from tests.sweeps import TINY
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "lp-shakespeare.yaml"
