@@ -3,6 +3,9 @@
 Directions that gradients seldom show are then moved as far as those that they show at every update, so that fewer
 updates are needed. Making a matrix orthogonal takes as long as some hundred positions of a batch, so batches should be
 large.
+
+torch.optim.Muon takes one matrix after another, always in bfloat16, which many CPUs are slow at, and refuses all that
+is not a matrix. Here those of one shape are multiplied together, in four steps instead of five, and Adam has the rest.
 """
 
 from __future__ import annotations
@@ -44,14 +47,14 @@ class Muon(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         everything = self.param_groups
+        self.param_groups = [group for group in everything if not group["matrices"]]
+        try:
+            loss: float | None = super().step(closure)  # first: a closure computes the gradients of all groups
+        finally:
+            self.param_groups = everything
         for group in everything:
             if group["matrices"]:
                 self._move_matrices(group)
-        self.param_groups = [group for group in everything if not group["matrices"]]
-        try:
-            loss: float | None = super().step(closure)
-        finally:
-            self.param_groups = everything
         return loss
 
     def _move_matrices(self, group: Group) -> None:

@@ -91,6 +91,25 @@ def test_all_others_move_as_with_adam(model: Net) -> None:
     assert not torch.allclose(model.inner.weight, twin.inner.weight, atol=1e-3)
 
 
+def test_gradients_of_a_closure_move_matrices_in_the_same_step(model: Net) -> None:
+    twin, numbers = copy.deepcopy(model), torch.arange(11)
+    optimizer, of_twin = Muon(groups_of(model)), Muon(groups_of(twin))
+    for group in (*optimizer.param_groups, *of_twin.param_groups):
+        group["lr"] = 0.01
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = model(numbers).square().sum()
+        torch.autograd.backward(loss)
+        return float(loss)
+
+    torch.autograd.backward(twin(numbers).square().sum())
+    of_twin.step()
+    before = float(model(numbers).square().sum())
+    assert optimizer.step(closure) == before
+    assert all(torch.equal(first, second) for first, second in zip(model.parameters(), twin.parameters(), strict=True))
+
+
 def test_weight_decay_shrinks_a_matrix_without_a_gradient_of_its_own() -> None:
     linear = nn.Linear(3, 3, bias=False)
     before = linear.weight.detach().clone()
