@@ -101,11 +101,11 @@ def test_gradients_of_a_closure_move_matrices_in_the_same_step(model: Net) -> No
         optimizer.zero_grad()
         loss = model(numbers).square().sum()
         torch.autograd.backward(loss)
-        return float(loss)
+        return loss.item()
 
     torch.autograd.backward(twin(numbers).square().sum())
     of_twin.step()
-    before = float(model(numbers).square().sum())
+    before = model(numbers).square().sum().item()
     assert optimizer.step(closure) == before
     assert all(torch.equal(first, second) for first, second in zip(model.parameters(), twin.parameters(), strict=True))
 
