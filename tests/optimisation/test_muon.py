@@ -101,7 +101,8 @@ def test_gradients_of_a_closure_move_matrices_in_the_same_step(model: Net) -> No
         optimizer.zero_grad()
         loss = model(numbers).square().sum()
         torch.autograd.backward(loss)
-        return loss.item()
+        value: float = loss.item()
+        return value
 
     torch.autograd.backward(twin(numbers).square().sum())
     of_twin.step()
