@@ -36,17 +36,28 @@ def run(
     python: Path,
     folder: Path,
 ) -> Outcome:
-    """Train once; then translate the test set with the best checkpoint of each view."""
+    """Train once; then see what came of it."""
     settings = config(contest, size, merges, folder)
     for language in (contest.source, contest.target):
         for split in ("train", "dev", "test"):  # it would also end a line at U+2028 and the like
             lines = (" ".join(line.splitlines()) for line in contest.lines(split, language))
             write_copy(list(lines), folder / f"{split}.{language}")
     save_config(settings, folder / "config.yaml")
-    launch: list[str | Path] = [python, "-m", _LAUNCHER]
-    train = [*launch, "train", folder / "config.yaml", str(minutes), str(validations)]
-    run_logged(train, folder / "log.txt", contest.threads)
+    order: list[str | Path] = ["train", folder / "config.yaml", str(minutes), str(validations)]
+    run_logged([python, "-m", _LAUNCHER, *order], folder / "log.txt", contest.threads)
+    return outcome_of(contest, settings, size, minutes, views, python, folder)
 
+
+def outcome_of(
+    contest: Contest,
+    settings: Mapping[str, Any],
+    size: Size,
+    minutes: float,
+    views: Iterable[float],
+    python: Path,
+    folder: Path,
+) -> Outcome:
+    """Translate the test set with the best checkpoint of each view."""
     model = folder / "model"
     reports = [json.loads(line) for line in read_lines(folder / "validations.jsonl")]
     own = parse_validations((model / "validations.txt").read_text(encoding="utf-8"))
@@ -64,7 +75,7 @@ def run(
     for view in views:
         chosen = best_by(view, by_its_own)
         if chosen is not None:
-            hypotheses = _translate_test(settings, chosen.updates, launch, contest, folder)
+            hypotheses = _translate_test(settings, chosen.updates, python, contest, folder)
             result = scores(hypotheses, contest.references, contest.tokenized, contest.target)
             tests[f"{view:g}"] = result | {"updates": chosen.updates}
     for checkpoint in model.glob("*.ckpt"):  # a hundred megabytes each
@@ -81,7 +92,7 @@ def run(
 
 
 def _translate_test(
-    settings: Mapping[str, Any], updates: int, launch: list[str | Path], contest: Contest, folder: Path
+    settings: Mapping[str, Any], updates: int, python: Path, contest: Contest, folder: Path
 ) -> list[str]:
     output = folder / f"best-{updates}"
     written = output.with_suffix(".test")
@@ -90,7 +101,7 @@ def _translate_test(
         testing = settings["testing"] | {"load_model": str(folder / "model" / f"{updates}.ckpt")}
         path = folder / f"test-{updates}.yaml"
         save_config({**settings, "data": data, "testing": testing}, path)
-        run_logged([*launch, "test", path, output], folder / "log.txt", contest.threads)
+        run_logged([python, "-m", _LAUNCHER, "test", path, output], folder / "log.txt", contest.threads)
     return list(read_lines(written))
 
 
