@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class RunResult:
     """The largest logit as a share of its bound; empty without normalisation."""
     largest_logits: list[float] = field(default_factory=list)
     """In absolute value, of all layers and heads."""
+    untrained_loss: float | None = None
+    """That of a model which has learned nothing; None where the run has not begun."""
 
     @property
     def p(self) -> float | None:
@@ -114,12 +116,22 @@ def unit_of(results: Sequence[RunResult]) -> str:
 
 
 def load_results(folder: Path, failures: Mapping[str, str] | None = None) -> list[RunResult]:
-    """Every run of the sweep's plan, done or not."""
+    """Every run of the sweep's plan, done or not.
+
+    failures: why runs failed, by their names; without it, those that the last summary knows of have failed.
+    """
     plan = _plan(folder)
+    failed = _failed_before(folder) if failures is None else failures.keys()
     return [
-        _load(folder / cell["name"], plan.get("task", "language"), cell["settings"], failures or {})
-        for cell in plan["cells"]
+        _load(folder / cell["name"], plan.get("task", "language"), cell["settings"], failed) for cell in plan["cells"]
     ]
+
+
+def _failed_before(folder: Path) -> set[str]:
+    try:
+        return set(json.loads((folder / "results.json").read_text(encoding="utf-8"))["failed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def load_about(folder: Path) -> About:
@@ -164,21 +176,24 @@ def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder
     columns = list(dict.fromkeys(key for row in rows for key in row))
     measured = (*TASKS[results[0].task].measured, "status")
     columns.sort(key=lambda key: key in measured)  # stable: what was measured comes last
+    failed = [result.folder.name for result in results if result.status == "failed"]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     for name, content in (
         ("results.csv", text.getvalue()),
-        ("results.json", json.dumps({"runs": rows, **extra}, indent=1, ensure_ascii=False)),
+        ("results.json", json.dumps({"runs": rows, "failed": failed, **extra}, indent=1, ensure_ascii=False)),
     ):
         with replacing(folder / name) as file:
             file.write(content.encode())
 
 
-def _load(folder: Path, task: str, settings: dict[str, Any], failures: Mapping[str, str]) -> RunResult:
+def _load(folder: Path, task: str, settings: dict[str, Any], failed: Collection[str]) -> RunResult:
+    untrained = TASKS[task].untrained_loss(Run(folder))
     if not is_done(folder):
-        return RunResult(folder, task, settings, "failed" if folder.name in failures else "missing")
+        status = "failed" if folder.name in failed else "missing"
+        return RunResult(folder, task, settings, status, untrained_loss=untrained)
     if not TASKS[task].is_cross_validated:
         return RunResult(folder, task, settings, "done", read_result(folder))
     run = Run(folder)
@@ -197,6 +212,7 @@ def _load(folder: Path, task: str, settings: dict[str, Any], failures: Mapping[s
         [_mean([layer["saturated"] for layer in line["attention"]]) for line in lines],
         [_use_of_bound(line["attention"]) for line in lines if line["attention"][0]["bound"] is not None],
         [max(max(layer["largest_logit"]) for layer in line["attention"]) for line in lines],
+        untrained,
     )
 
 
