@@ -7,6 +7,8 @@ from typing import Literal
 from qknorm.runs.recipe import Part
 
 Shows = Literal["p", "rates", "scores"]
+OF_LOSSES: frozenset[Shows] = frozenset({"p", "rates"})
+"""What is made from curves of the loss, which only tasks that are cross-validated leave behind."""
 
 
 class About(Part):

@@ -9,7 +9,7 @@ from qknorm.errors import InputError
 from qknorm.experiments.sweep.grid import plan
 from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.language_run import gpt_config
-from tests.sweeps import TINY
+from tests.sweeps import TINY, TRANSLATORS
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "lp-shakespeare.yaml"
 
@@ -105,3 +105,18 @@ def test_a_wrong_file_is_explained(folder: Path, old: str, new: str, message: st
     (folder / "tiny.yaml").write_text(TINY.replace(old, new))
     with pytest.raises(InputError, match=message):
         plan(folder / "tiny.yaml")
+
+
+@pytest.mark.parametrize("shows", ["p", "rates"])
+def test_a_page_that_its_task_cannot_fill_is_refused_before_any_run(folder: Path, shows: str) -> None:
+    (folder / "translators.yaml").write_text(f"{TRANSLATORS}shows: {shows}\n")
+    with pytest.raises(
+        InputError, match=f"translators.yaml: shows: {shows} is about losses of language models, .* scores"
+    ):
+        plan(folder / "translators.yaml")
+
+
+def test_scores_can_be_shown_of_every_task(folder: Path) -> None:
+    (folder / "translators.yaml").write_text(f"{TRANSLATORS}shows: scores\n")
+    (folder / "tiny.yaml").write_text(f"{TINY}shows: scores\n")
+    assert [plan(folder / name).about.shows for name in ("translators.yaml", "tiny.yaml")] == ["scores", "scores"]
