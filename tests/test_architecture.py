@@ -52,7 +52,6 @@ TESTED_BY = {
     "experiments/quickstart.py": "journeys/test_quickstart.py",
     "experiments/report/material.py": "experiments/report/test_contests.py",
     "experiments/sweep/answer.py": "experiments/sweep/test_rates.py",
-    "experiments/sweep/results.py": "experiments/sweep/test_scores.py",
     "experiments/sweep/views.py": "experiments/sweep/test_rates.py",
     "hf/norms.py": "hf/test_spec.py",
     "metrics/metric.py": "metrics/test_table.py",

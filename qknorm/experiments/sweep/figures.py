@@ -52,7 +52,7 @@ def draw(results: Sequence[RunResult], folder: Path) -> list[Picture]:
 def _draw_condition(condition: str, runs: Sequence[RunResult], folder: Path) -> list[Picture]:
     beside, written = [run for run in runs if run.is_beside], []
     for start in dict.fromkeys(run.start for run in runs if not run.is_beside and run.p is not None):
-        curves = Curves([run for run in runs if run.start == start], beside)
+        curves = Curves([run for run in runs if run.start == start and not run.is_beside], beside)
         heading = _STARTS[start] + (f", {condition}" if condition else "")
         ending = "_".join([start, *condition.replace(" ", "-").split(",-")]).rstrip("_")
         for number, (name, caption) in enumerate(_CAPTIONS.items(), 1):
@@ -204,10 +204,14 @@ def _plot_difference(
     axis: Axes, runs: Sequence[RunResult], reference: dict[Any, RunResult], look: dict[str, Any], aside: float
 ) -> None:
     """The mean difference to the reference, and its interval at the end, drawn aside of the curve's last point."""
-    matched = [(run, reference[run.repeat]) for run in runs if run.repeat in reference]
+    steps = runs[0].steps
+    matched = [
+        (run, reference[run.repeat])
+        for run in runs
+        if run.repeat in reference and reference[run.repeat].steps == run.steps == steps
+    ]
     if not matched:
         return
-    steps = runs[0].steps
     differences = np.array(
         by_block((run.repeat, np.subtract(run.val_losses, other.val_losses)) for run, other in matched)
     )

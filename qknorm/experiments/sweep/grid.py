@@ -157,7 +157,7 @@ def _cell(
         merged.setdefault(part, {})[key] = value
         settings[key] = value
     name = "_".join(f"{key}-{_in_words(key, value)}" for key, value in settings.items()) or "only"
-    return Cell(name, settings, checked(kind, merged | {"name": name}, str(path)))
+    return Cell(name, settings, checked(kind, merged | {"name": name}, str(path)), is_baseline=bool(baseline))
 
 
 def _in_words(key: str, value: Any) -> str:
@@ -171,7 +171,9 @@ def run(sweep: Sweep, folder: Path, console: Screen, runner: Runner) -> dict[str
         "name": sweep.name,
         "task": sweep.cells[0].recipe.task,
         "about": sweep.about.model_dump(exclude_defaults=True),
-        "cells": [{"name": cell.name, "settings": cell.settings} for cell in sweep.cells],
+        "cells": [
+            {"name": cell.name, "settings": cell.settings, "is_baseline": cell.is_baseline} for cell in sweep.cells
+        ],
     }
     with replacing(folder / PLAN) as file:
         file.write(json.dumps(plan, indent=1, ensure_ascii=False).encode())

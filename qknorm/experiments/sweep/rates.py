@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from qknorm.experiments.figures import COLOURS, STYLE, save
 from qknorm.experiments.sweep.answer import Answer, Picture, Table
 from qknorm.experiments.sweep.figures import MARKERS
-from qknorm.experiments.sweep.results import Repeat, RunResult, unit_of
+from qknorm.experiments.sweep.results import Repeat, RunResult, by_condition, unit_of
 from qknorm.experiments.sweep.statistics import Estimate, by_block, estimate
 
 _RATE = "peak"
@@ -35,7 +35,7 @@ _Place = tuple[str, str, float]  # in the tables: condition, label, rate
 def answer(results: Sequence[RunResult]) -> Answer:
     """For each optimiser the best rate of every norm, and how much is lost at others."""
     whole = Answer()
-    failed = Counter(_place(run) for run in results if run.status == "failed" and _RATE in run.settings)
+    failed = Counter(place for place, run in _placed(results) if run.status == "failed")
     for condition, panel in _panels(results).items():
         whole.tables.extend(_tables(condition, panel, failed))
         whole.verdict.append(_sentence(condition, panel))
@@ -72,17 +72,20 @@ def sensitivity(by_rate: Mapping[float, Sequence[RunResult]]) -> Estimate:
     return estimate(by_block((repeat, fmean(own) - min(own)) for repeat, own in losses.items()))
 
 
-def _place(run: RunResult) -> _Place:
-    return run.condition(leave_out=_RATE), run.label, float(run.settings[_RATE])
+def _placed(results: Sequence[RunResult]) -> Iterator[tuple[_Place, RunResult]]:
+    """Where each run stands; a baseline under each condition that it does not contradict."""
+    for condition, runs in by_condition(results, leave_out=_RATE).items():
+        for run in runs:
+            if _RATE in run.settings:
+                yield (condition, run.named(leave_out=_RATE), float(run.settings[_RATE])), run
 
 
 def _panels(results: Sequence[RunResult]) -> dict[str, _Panel]:
     """The runs that count, by what varies beside the rate, such as the optimiser, then by norm and by rate."""
     panels: dict[str, _Panel] = {}
-    for run in results:
+    for (condition, label, rate), run in _placed(results):
         diverged = run.status == "failed" and run.untrained_loss is not None  # it had begun
-        if (run.status == "done" or diverged) and _RATE in run.settings:
-            condition, label, rate = _place(run)
+        if run.status == "done" or diverged:
             panels.setdefault(condition, {}).setdefault(label, {}).setdefault(rate, []).append(run)
     return panels
 
