@@ -41,7 +41,7 @@ def plan(path: Path, size: str | None = None, overrides: Sequence[str] = ()) -> 
     span the same grid, but for the lists of `model`; `sizes` are named changes, of which --size or `size` chooses one.
     """
     content = read_recipe(path)
-    own = {key: content.pop(key) for key in SWEEP_KEYS if key in content}
+    own = {key: content.pop(key) for key in (*SWEEP_KEYS, "paper") if key in content}
     kind = kind_of(content, str(path))
     say_what_is_renamed(kind, content)
     size = size or own.get("size")

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,6 +40,7 @@ def answer(results: Sequence[RunResult]) -> Answer:
     for condition, panel in _panels(results).items():
         whole.tables.extend(_tables(condition, panel, failed))
         whole.verdict.append(_sentence(condition, panel))
+        whole.records.extend({"condition": condition} | record for record in _records(panel))
         whole.numbers.setdefault("rates", []).append({"condition": condition, "systems": _numbers(panel)})
     whole.sentences.extend(whole.verdict)
     return whole
@@ -170,6 +172,23 @@ def _cell(runs: Sequence[RunResult], measure: Callable[[RunResult], float], digi
 def _in_digits(value: Estimate, digits: int) -> str:
     half = "" if value.high is None else f" ± {value.high - value.mean:.{digits}f}"
     return f"{value.mean:.{digits}f}{half}"
+
+
+def _records(panel: _Panel) -> Iterator[dict[str, Any]]:
+    """A row for each system and rate; the best rate and the sensitivity are those of the system."""
+    for label, by_rate in panel.items():
+        finished = _finished_by_rate(by_rate)
+        lost = asdict(sensitivity(by_rate)) if finished else {}
+        for rate, runs in sorted(by_rate.items()):
+            row = {"system": label, "rate": rate, "runs": len(runs), "finished": len(finished.get(rate, []))}
+            for name, measure in (("final_val_loss", final_loss), ("largest_logit", largest_logit)):
+                values = by_block((run.repeat, measure(run)) for run in finished.get(rate, []))
+                row |= {f"{name}_{key}": value for key, value in (asdict(estimate(values)) if values else {}).items()}
+            row |= {
+                "counted_loss": fmean(map(counted_loss, runs)),
+                "is_best": bool(finished) and rate == best_rate(by_rate),
+            }
+            yield row | {f"sensitivity_{key}": value for key, value in lost.items()}
 
 
 def _numbers(panel: _Panel) -> list[dict[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -11,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.experiments.cells import REPEATS, is_done, read_result
+from qknorm.experiments.formats import as_csv, write_texts
 from qknorm.experiments.sweep.about import About
 from qknorm.runs.run import Run
 from qknorm.tasks.table import TASKS
@@ -224,16 +222,8 @@ def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder
     measured = (*TASKS[results[0].task].measured, "status")
     columns.sort(key=lambda key: key in measured)  # stable: what was measured comes last
     failed = [result.folder.name for result in results if result.status == "failed"]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    for name, content in (
-        ("results.csv", text.getvalue()),
-        ("results.json", json.dumps({"runs": rows, "failed": failed, **extra}, indent=1, ensure_ascii=False)),
-    ):
-        with replacing(folder / name) as file:
-            file.write(content.encode())
+    everything = json.dumps({"runs": rows, "failed": failed, **extra}, indent=1, ensure_ascii=False)
+    write_texts({folder / "results.csv": as_csv(rows, columns), folder / "results.json": everything})
 
 
 def _load(folder: Path, task: str, settings: dict[str, Any], failed: Collection[str]) -> RunResult:

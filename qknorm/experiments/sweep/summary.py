@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from qknorm.experiments.sweep.answer import Answer, Table
 from qknorm.experiments.sweep.results import RunResult, by_condition
@@ -39,6 +41,7 @@ def answer(results: Sequence[RunResult]) -> Answer:
             whole.sentences.extend([*opening, *sentences(statistics)])
             whole.verdict.extend([" ".join([*opening, one]) for one in verdict(statistics)])
             whole.tables.extend(tables(statistics, condition))
+            whole.records.extend({"condition": condition} | record for record in records(statistics))
             whole.numbers.setdefault("statistics", []).append({"condition": condition} | statistics.as_dict())
     return whole
 
@@ -81,13 +84,38 @@ def tables(statistics: Statistics, condition: str = "") -> list[Table]:
         title = "A larger p, and another that was started as sharp" + (f", {condition}" if condition else "")
         rows = [
             [
-                f"p = {pair.q:g} less p = {pair.other:g}, as sharp as p = {pair.q:g}",
+                f"p = {pair.q:g} less {_as_sharp(pair)}",
                 *(_tested(pair.differences[name], _digits(name)) for name in MEASURES),
             ]
             for pair in pairs
         ]
         by_start.append(Table(title, note, ["", *headings], rows))
     return by_start
+
+
+def records(statistics: Statistics) -> list[dict[str, Any]]:
+    """The same, a row for each measure, not rounded."""
+    rows: list[dict[str, Any]] = []
+    for arm in statistics.arms:
+        for name in MEASURES:
+            found = asdict(arm.measures[name]) | _record(arm.differences.get(name))
+            rows.append({"start": arm.start, "system": arm.label, "compared_with": REFERENCE, "measure": name} | found)
+    for pair in statistics.started_as_sharp:
+        named = {"start": "same", "system": f"p = {pair.q:g}", "compared_with": _as_sharp(pair)}
+        rows += [named | {"measure": name} | _record(pair.differences[name]) for name in MEASURES]
+    return rows
+
+
+def _record(difference: Difference | None) -> dict[str, Any]:
+    if difference is None:
+        return {}
+    found = difference.as_dict()
+    estimate = found.pop("estimate")
+    return {f"difference_{name}" if name in estimate else name: value for name, value in (estimate | found).items()}
+
+
+def _as_sharp(pair: SharpPair) -> str:
+    return f"p = {pair.other:g}, as sharp as p = {pair.q:g}"
 
 
 def _how_tested(differences: Sequence[Difference], unit: str) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,20 @@ def test_the_learning_rate_s_page(tmp_path: Path) -> None:
         "With optimizer adamw, the lowest final losses over the learning rate were: no normalisation 2.0000 at 0.001 "
         "(mean of all rates 0.3000 higher); RMSNorm 2.0000 at 0.01 (mean of all rates 0.0500 higher)."
     ]
+    records = list(csv.DictReader((tmp_path / "summary.csv").read_text().splitlines()))
+    assert [
+        (record["system"], float(record["rate"]), record["is_best"], float(record["final_val_loss_mean"]))
+        for record in records
+    ] == [
+        ("no normalisation", 0.001, "True", 2.0),
+        ("no normalisation", 0.01, "False", 2.6),
+        ("RMSNorm", 0.001, "False", 2.1),
+        ("RMSNorm", 0.01, "True", 2.0),
+    ]
+    assert [float(record["sensitivity_mean"]) for record in records[::2]] == [pytest.approx(0.3), pytest.approx(0.05)]
+    tex = (tmp_path / "summary.tex").read_text()
+    assert tex.count(r"\toprule") == 2
+    assert r"\caption{optimizer adamw. Final loss by the highest learning rate" in tex
     page = (tmp_path / "summary.md").read_text()
     assert page.startswith("# Rates\n\n**Question.** Which?\n\n**Result.** With optimizer adamw")
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from scipy import stats
 
+from qknorm.experiments.citations import bibliography
 from qknorm.experiments.sweep.about import About
 from qknorm.experiments.sweep.figures import draw
 from qknorm.experiments.sweep.results import RunResult
-from qknorm.experiments.sweep.statistics import Statistics, analyse
+from qknorm.experiments.sweep.statistics import MEASURES, Statistics, analyse
 from qknorm.experiments.sweep.summary import answer, sentences, tables, verdict
 from qknorm.experiments.sweep.views import summarise
 from tests.experiments.sweep.outcomes import GAIN, NOTHING, sweep
@@ -212,3 +215,35 @@ def test_every_learning_rate_is_looked_at_by_itself(tmp_path: Path) -> None:
     names = {picture.path.name for picture in draw(runs, tmp_path)}
     assert {"figure-1-same_peak-0.001.png", "figure-1-same_peak-0.003.png"} < names
     assert len(names) == 10
+
+
+def test_the_tables_come_in_every_form_and_cite_the_paper(tmp_path: Path) -> None:
+    about = About(title="A sweep", shrunk="SMALL SIZE.", paper="lopez-rubio-2026")
+    found = summarise(about, started_as_sharp(3.0, 0.4, 0.0), tmp_path)
+    page = (tmp_path / "summary.md").read_text()
+    assert page.endswith("](https://arxiv.org/abs/2602.05006), in references.bib.\n")
+    assert (tmp_path / "references.bib").read_text() == bibliography()
+    tex = (tmp_path / "summary.tex").read_text()
+    assert tex.count(r"\begin{table}") == len(found.tables) == 3
+    assert tex.count("SMALL SIZE.") == 3
+    assert r"p = 3 less p = 2, as sharp as p = 3 & $-$0.40" in tex
+    assert r"same start of $\alpha$ for every p." in tex
+    with (tmp_path / "summary.csv").open() as file:
+        records = list(csv.DictReader(file))
+    (tested,) = [
+        one for one in records if one["system"] == "p = 3" and one["measure"] == "best_val_loss" and one["mean"]
+    ]
+    statistics = json.loads((tmp_path / "results.json").read_text())["statistics"][0]
+    (arm,) = [arm for arm in statistics["arms"] if arm["label"] == "p = 3"]
+    difference = arm["differences"]["best_val_loss"]
+    assert float(tested["mean"]) == arm["measures"]["best_val_loss"]["mean"]
+    assert float(tested["difference_low"]) == difference["estimate"]["low"]
+    assert float(tested["t_test_corrected"]) == difference["t_test_corrected"]
+    assert (tested["judged_by"], tested["significant"]) == ("t_test", "True")
+    assert [one["measure"] for one in records if one["compared_with"] == "p = 2, as sharp as p = 3"] == list(MEASURES)
+
+
+def test_a_sweep_without_a_paper_cites_none(tmp_path: Path) -> None:
+    summarise(About(title="A sweep"), sweep({"same": NOTHING}), tmp_path)
+    assert "Source" not in (tmp_path / "summary.md").read_text()
+    assert not (tmp_path / "references.bib").exists()
