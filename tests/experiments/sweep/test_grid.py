@@ -61,6 +61,25 @@ def test_the_small_sizes_of_further_sweeps_have_heads_of_64(name: str, runs: int
     assert {recipe.model.dim // recipe.model.heads for recipe in recipes} == {64}
 
 
+@pytest.mark.parametrize(("name", "runs"), [("lp-heads", 48), ("lp-shakespeare", 21)])
+def test_the_medium_size_has_the_paper_s_heads_three_p_and_three_folds(name: str, runs: int) -> None:
+    planned = plan(RECIPE.with_name(f"{name}.yaml"), "medium")
+    assert len(planned.cells) == runs
+    assert {cell.settings["p"] for cell in planned.cells if "p" in cell.settings} == {2, 3, 4}
+    assert {cell.settings["fold"] for cell in planned.cells} == {0, 1, 2}
+    recipes = [cell.recipe for cell in planned.cells if isinstance(cell.recipe, LanguageRecipe)]
+    models, trainings = [recipe.model for recipe in recipes], [recipe.training for recipe in recipes]
+    shapes = {(model.dim, model.heads, model.layers, model.context, model.dropout) for model in models}
+    assert shapes == {(256, 4, 4, 128, 0.1)}
+    assert {(training.batch, training.iterations) for training in trainings} == {(32, 4000)}
+    assert planned.about.shrunk.startswith("MEDIUM SIZE: ")
+
+
+@pytest.mark.parametrize("name", ["lp-heads", "lp-shakespeare"])
+def test_the_second_paper_s_sweeps_cite_it(name: str) -> None:
+    assert plan(RECIPE.with_name(f"{name}.yaml"), "small").about.paper == "lopez-rubio-2026"
+
+
 def test_p_2_can_start_as_sharp_as_p_4_does() -> None:
     cells = {cell.name: cell.recipe for cell in plan(RECIPE.with_name("lp-heads.yaml"), "small").cells}
     recipes = [cells[f"p-{p}_start-{start}_peak-0.001_fold-00"] for p, start in ((4, "same"), (2, "4"))]
@@ -98,6 +117,7 @@ def test_a_wrong_sweep_is_refused_before_any_run(folder: Path, change: str, mess
         ("[{qk_norm: none}]", "[none]", "a baseline is keys and values"),
         ("name: tiny", "size: small", "has no size 'small'"),
         ("name: tiny", "shows: losses", "shows"),
+        ("name: tiny", "paper: henry", "paper must be one of henry-2020, lopez-rubio-2026, not 'henry'"),
         ("name: tiny", "name: 3", "name must be text, not 3"),
     ],
 )
