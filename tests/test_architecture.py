@@ -51,6 +51,7 @@ TESTED_BY = {
     "experiments/display.py": "journeys/test_language.py",
     "experiments/quickstart.py": "journeys/test_quickstart.py",
     "experiments/report/material.py": "experiments/report/test_contests.py",
+    "experiments/sweep/about.py": "experiments/sweep/test_grid.py",
     "experiments/sweep/answer.py": "experiments/sweep/test_rates.py",
     "experiments/sweep/views.py": "experiments/sweep/test_rates.py",
     "hf/norms.py": "hf/test_spec.py",
