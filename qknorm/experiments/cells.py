@@ -46,6 +46,8 @@ class Cell:
     recipe: AnyRecipe
     way_out: str = "choose another name=NAME"
     """What is said to somebody whose run would have the folder of another one."""
+    is_baseline: bool = False
+    """Whether it stands beside a grid, and not in it."""
 
 
 class Runner(Protocol):

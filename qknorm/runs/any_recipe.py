@@ -21,6 +21,7 @@ SWEEP_KEYS = {
     "title": "What the page of the sweep is called.",
     "question": "What the sweep is to answer.",
     "caveat": "What it cannot say.",
+    "paper": "The paper that its page cites: `henry-2020` or `lopez-rubio-2026`.",
     "shows": "What its page is about: `p`, `rates` (the learning rate) or `scores` (of translators).",
     "size": "Which of `sizes` is taken where --size names none.",
     "sizes": "Named sets of changes, such as `smoke: {model: {dim: 24}, shrunk: a tiny model}`; `shrunk` says on the "

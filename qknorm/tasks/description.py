@@ -64,6 +64,10 @@ class TaskDescription(ABC, Generic[RecipeT]):
     def scale_start(self, run: Run) -> float | None:
         """Where g started; None without query-key normalisation by the Lp norm, or where a default was taken."""
 
+    def untrained_loss(self, run: Run) -> float | None:  # noqa: ARG002
+        """The loss of a model that knows nothing, where runs of the task are compared by it and the run has begun."""
+        return None
+
     def planned_seconds(self, recipe: RecipeT) -> float | None:  # noqa: ARG002
         """How long a run will take, where its recipe says so."""
         return None

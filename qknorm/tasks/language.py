@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,3 +53,8 @@ class Language(TaskDescription[LanguageRecipe]):
 
     def scale_start(self, run: Run) -> float | None:
         return gpt_config(LanguageRun(run.folder).recipe.model, vocabulary=1).scale_init
+
+    def untrained_loss(self, run: Run) -> float | None:
+        """That of guessing every character equally often."""
+        begun = LanguageRun(run.folder)
+        return math.log(len(begun.characters)) if begun.characters_file.is_file() else None

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from qknorm.data.textfiles import replacing
 from qknorm.evaluation import wording
+from qknorm.experiments import formats
 from qknorm.experiments.cells import is_done
-from qknorm.experiments.papers.citations import PAPERS, bibliography
+from qknorm.experiments.citations import bibliography, source
 from qknorm.experiments.papers.plan import Experiment, Plan
 from qknorm.experiments.papers.results import Result
 from qknorm.experiments.papers.sizes import SHRUNK
 from qknorm.experiments.papers.views import Table
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "→": r"$\rightarrow$", "±": r"$\pm$", "≤": r"$\leq$",
-    "–": "--", "−": "$-$", "α": r"$\alpha$", "<": r"$<$", ">": r"$>$",
-}  # fmt: skip
 
 
 def write(plan: Plan, table: Table, folder: Path) -> Path:
@@ -30,15 +21,14 @@ def write(plan: Plan, table: Table, folder: Path) -> Path:
     experiment = plan.experiment
     path = folder / "tables" / f"{file_name(experiment)}.md"
     runs = [{"folder": str(folder / cell.name), "done": is_done(folder / cell.name)} for cell in plan.runs(folder)]
-    for target, text in {
+    in_every_form = {
         path: page(experiment, table),
-        path.with_suffix(".csv"): as_csv(table),
+        path.with_suffix(".csv"): formats.as_csv(table.records),
         path.with_suffix(".tex"): as_latex(experiment, table),
         path.with_suffix(".json"): as_json(experiment, table, runs),
         path.with_name("references.bib"): bibliography(),
-    }.items():
-        with replacing(target) as file:
-            file.write(text.encode())
+    }
+    formats.write_texts(in_every_form)
     return path
 
 
@@ -55,11 +45,11 @@ def page(experiment: Experiment, table: Table) -> str:
         f"# {about.title}",
         f"**Question.** {about.question}" if about.question else "",
         f"**Setting.** {' '.join(setting(experiment))}",
-        as_markdown([table.columns, ["---"] * len(table.columns), *table.lines]),
+        formats.as_markdown([table.columns, ["---"] * len(table.columns), *table.lines]),
         *(f"**Result{_on(result, table)}.** {' '.join(result.sentences)}" for result in table.results),
         f"**Result.** {' '.join(table.sentences)}" if table.sentences else "",
         f"**Caveat.** {' '.join(caveats(experiment, table.results))}",
-        _source(experiment),
+        source(experiment.table.paper),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -97,42 +87,11 @@ def _on(result: Result, table: Table) -> str:
     return f" on {result.contest.title}" if len(table.results) > 1 else ""
 
 
-def _source(experiment: Experiment) -> str:
-    paper = PAPERS.get(experiment.table.paper or "")
-    return f"**Source.** {paper.short}, [{paper.title}]({paper.url}), in references.bib." if paper else ""
-
-
-def as_markdown(lines: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def as_csv(table: Table) -> str:
-    """The numbers as they are, not rounded."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(table.records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table.records)
-    return text.getvalue()
-
-
 def as_latex(experiment: Experiment, table: Table) -> str:
-    """A floating table for a document that loads booktabs; its caption says what was shrunk."""
-    lines = [" & ".join(map(latex, line)) + r" \\" for line in (table.columns, *table.lines)]
+    """A floating table whose caption says what was shrunk."""
     title = experiment.table.title
-    caption = latex(" ".join([title if title[-1:] in ".?!" else f"{title}.", *setting(experiment)]))
-    return "\n".join(
-        [
-            r"\begin{table}", r"\centering", rf"\caption{{{caption}}}",
-            rf"\begin{{tabular}}{{ll{'r' * (len(table.columns) - 2)}}}", r"\toprule", lines[0], r"\midrule", *lines[1:],
-            r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
-        ]
-    )  # fmt: skip
-
-
-def latex(text: str) -> str:
-    """Text that LaTeX prints as it stands; a sign before a digit is a minus."""
-    escaped = "".join(_LATEX.get(character, character) for character in text)
-    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
+    caption = " ".join([title if title[-1:] in ".?!" else f"{title}.", *setting(experiment)])
+    return formats.as_latex(caption, table.columns, table.lines, text_columns=2)
 
 
 def as_json(experiment: Experiment, table: Table, runs: Sequence[dict[str, object]]) -> str:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import field_validator
+
+from qknorm.experiments.citations import PAPERS
 from qknorm.runs.recipe import Part
 
 Shows = Literal["p", "rates", "scores"]
+OF_LOSSES: frozenset[Shows] = frozenset({"p", "rates"})
+"""What is made from curves of the loss, which only tasks that are cross-validated leave behind."""
 
 
 class About(Part):
@@ -19,3 +24,12 @@ class About(Part):
     caveat: str = ""
     shows: Shows | None = None
     """Without it, what the task is about: p, or the scores of translators."""
+    paper: str | None = None
+    """What the page cites, by its key in `citations.py`."""
+
+    @field_validator("paper")
+    @classmethod
+    def _known(cls, paper: str | None) -> str | None:
+        if paper is not None and paper not in PAPERS:
+            raise ValueError(f"paper must be one of {', '.join(PAPERS)}, not {paper!r}")
+        return paper

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qknorm.experiments import formats
+from qknorm.experiments.citations import source
 from qknorm.experiments.sweep.about import About
 
 
@@ -41,6 +43,8 @@ class Answer:
     tables: list[Table] = field(default_factory=list)
     numbers: dict[str, Any] = field(default_factory=dict)
     """For results.json."""
+    records: list[dict[str, Any]] = field(default_factory=list)
+    """The tables' numbers as they are, for summary.csv."""
 
 
 def page(about: About, answer: Answer) -> str:
@@ -52,6 +56,7 @@ def page(about: About, answer: Answer) -> str:
         f"**Result.** {' '.join(answer.sentences)}" if answer.sentences else "",
         as_markdown(answer.tables),
         f"**Caveat.** {about.caveat}" if about.caveat else "",
+        source(about.paper),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -61,7 +66,16 @@ def as_markdown(tables: Sequence[Table]) -> str:
     for table in tables:
         parts += [f"### {table.title}\n"] * bool(table.title)
         parts += [f"{table.note}\n"] * bool(table.note)
-        rule = ["---"] * len(table.columns)
-        parts += [f"| {' | '.join(cells)} |" for cells in (table.columns, rule, *table.rows)]
-        parts.append("")
+        parts += [formats.as_markdown([table.columns, ["---"] * len(table.columns), *table.rows]), ""]
     return "\n".join(parts).rstrip()
+
+
+def as_latex(about: About, tables: Sequence[Table]) -> str:
+    """The same as floating tables; each caption says what was shrunk."""
+    title, parts = about.title, []
+    for table in tables:
+        title = table.title or title  # without one it belongs to the table before it
+        if table.rows:
+            caption = " ".join(filter(None, [title and f"{title}.", table.note, about.shrunk]))
+            parts.append(formats.as_latex(caption, table.columns, table.rows))
+    return "\n".join(parts)

@@ -18,12 +18,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
 
 from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.sweep.answer import Picture
 from qknorm.experiments.sweep.results import RunResult, by_condition, unit_of
-from qknorm.experiments.sweep.statistics import by_block
+from qknorm.experiments.sweep.statistics import by_block, estimate
 
 MARKERS = "osD^vP*X<>"
 _CAPTIONS = {
@@ -53,7 +52,7 @@ def draw(results: Sequence[RunResult], folder: Path) -> list[Picture]:
 def _draw_condition(condition: str, runs: Sequence[RunResult], folder: Path) -> list[Picture]:
     beside, written = [run for run in runs if run.is_beside], []
     for start in dict.fromkeys(run.start for run in runs if not run.is_beside and run.p is not None):
-        curves = Curves([run for run in runs if run.start == start], beside)
+        curves = Curves([run for run in runs if run.start == start and not run.is_beside], beside)
         heading = _STARTS[start] + (f", {condition}" if condition else "")
         ending = "_".join([start, *condition.replace(" ", "-").split(",-")]).rstrip("_")
         for number, (name, caption) in enumerate(_CAPTIONS.items(), 1):
@@ -205,19 +204,22 @@ def _plot_difference(
     axis: Axes, runs: Sequence[RunResult], reference: dict[Any, RunResult], look: dict[str, Any], aside: float
 ) -> None:
     """The mean difference to the reference, and its interval at the end, drawn aside of the curve's last point."""
-    matched = [(run, reference[run.repeat]) for run in runs if run.repeat in reference]
+    steps = runs[0].steps
+    matched = [
+        (run, reference[run.repeat])
+        for run in runs
+        if run.repeat in reference and reference[run.repeat].steps == run.steps == steps
+    ]
     if not matched:
         return
-    steps = runs[0].steps
     differences = np.array(
         by_block((run.repeat, np.subtract(run.val_losses, other.val_losses)) for run, other in matched)
     )
     axis.plot(steps, differences.mean(0), **look)
-    if (count := len(differences)) > 1:
-        half = stats.t.ppf(0.975, count - 1) * differences[:, -1].std(ddof=1) / math.sqrt(count)
-        place, end = steps[-1] * (1 + aside), differences[:, -1].mean()
+    end = estimate(differences[:, -1].tolist())
+    if end.high is not None:
         shape = {"color": look["color"], "marker": look.get("marker", "_"), "markersize": 3.5}
-        axis.errorbar(place, end, half, capsize=2, linewidth=1, **shape)
+        axis.errorbar(steps[-1] * (1 + aside), end.mean, end.high - end.mean, capsize=2, linewidth=1, **shape)
 
 
 def _label_edges(axes: Any, used: int, y_label: str) -> None:

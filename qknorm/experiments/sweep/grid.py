@@ -18,11 +18,12 @@ from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.experiments.cells import REPEATS, Cell, Runner, check_missing
 from qknorm.experiments.minutes import by_one_plan
-from qknorm.experiments.sweep.about import About
+from qknorm.experiments.sweep.about import OF_LOSSES, About
 from qknorm.experiments.sweep.results import PLAN
 from qknorm.runs.any_recipe import SWEEP_KEYS, AnyRecipe, kind_of
 from qknorm.runs.recipe import checked, read_recipe, say_what_is_renamed, with_overrides
 from qknorm.screen import Screen
+from qknorm.tasks.table import TASKS
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,18 @@ def plan(path: Path, size: str | None = None, overrides: Sequence[str] = ()) -> 
                      if cell.name == after.name), None)  # fmt: skip
     if repeated is not None:
         raise InputError(f"{path}: {repeated} would run twice; a value stands twice in a list")
-    return Sweep(name, cells, checked(About, about | shrunk, str(path)))
+    return Sweep(name, cells, _about(about | shrunk, cells[0].recipe.task, path))
+
+
+def _about(content: Mapping[str, Any], task: str, path: Path) -> About:
+    """What the recipe says of its sweep, if that can be shown of its task."""
+    about = checked(About, content, str(path))
+    if about.shows in OF_LOSSES and not TASKS[task].is_cross_validated:
+        raise InputError(
+            f"{path}: shows: {about.shows} is about losses of language models, which task: {task} does not have; "
+            "use shows: scores, or leave it out"
+        )
+    return about
 
 
 def _resized(
@@ -146,7 +158,7 @@ def _cell(
         merged.setdefault(part, {})[key] = value
         settings[key] = value
     name = "_".join(f"{key}-{_in_words(key, value)}" for key, value in settings.items()) or "only"
-    return Cell(name, settings, checked(kind, merged | {"name": name}, str(path)))
+    return Cell(name, settings, checked(kind, merged | {"name": name}, str(path)), is_baseline=bool(baseline))
 
 
 def _in_words(key: str, value: Any) -> str:
@@ -161,7 +173,9 @@ def run(sweep: Sweep, folder: Path, console: Screen, runner: Runner) -> dict[str
         "name": sweep.name,
         "task": sweep.cells[0].recipe.task,
         "about": sweep.about.model_dump(exclude_defaults=True),
-        "cells": [{"name": cell.name, "settings": cell.settings} for cell in sweep.cells],
+        "cells": [
+            {"name": cell.name, "settings": cell.settings, "is_baseline": cell.is_baseline} for cell in sweep.cells
+        ],
     }
     with replacing(folder / PLAN) as file:
         file.write(json.dumps(plan, indent=1, ensure_ascii=False).encode())

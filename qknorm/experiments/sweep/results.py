@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.experiments.cells import REPEATS, is_done, read_result
+from qknorm.experiments.formats import as_csv, write_texts
 from qknorm.experiments.sweep.about import About
 from qknorm.runs.run import Run
 from qknorm.tasks.table import TASKS
@@ -52,6 +50,12 @@ class RunResult:
     """The largest logit as a share of its bound; empty without normalisation."""
     largest_logits: list[float] = field(default_factory=list)
     """In absolute value, of all layers and heads."""
+    untrained_loss: float | None = None
+    """That of a model which has learned nothing; None where the run has not begun."""
+    is_baseline: bool = False
+    """Whether it stands beside the grid, and not in it."""
+    further: tuple[str, ...] = ()
+    """Keys in which a baseline differs from the whole grid, beside its normalisation: they are part of its name."""
 
     @property
     def p(self) -> float | None:
@@ -67,16 +71,29 @@ class RunResult:
 
     @property
     def is_beside(self) -> bool:
-        """Whether it stands beside the values of p, whatever their start: another norm, or a start of its own."""
-        return self.start not in STARTS
+        """Whether it stands beside the values of p, whatever their start: another norm, start or further key."""
+        return self.start not in STARTS or bool(self.further)
+
+    @property
+    def sharp_as(self) -> float | None:
+        """The p as sharp as which it starts, where its recipe says so in place of `same` or `comparable`."""
+        return None if self.start in (PLAIN, *STARTS) else float(self.start)
 
     @property
     def label(self) -> str:
-        """The kind of normalisation in words."""
+        return self.named()
+
+    def named(self, leave_out: str = "") -> str:
+        """The kind of normalisation in words, and what else only this baseline has."""
         if self.start == PLAIN:
-            return _NORMS[self.settings["qk_norm"]]
-        norm = "Lp norm" if self.p is None else f"p = {self.p:g}"
-        return f"{norm}, as sharp as p = {self.start}" if self.is_beside else norm
+            norm = _NORMS[self.settings["qk_norm"]]
+        else:
+            norm = "Lp norm" if self.p is None else f"p = {self.p:g}"
+        sharp = [] if self.sharp_as is None else [f"as sharp as p = {self.sharp_as:g}"]
+        own = [key for key in self.further if key != leave_out]
+        if own and self.start == "comparable":
+            own.insert(0, "start")
+        return ", ".join([norm, *sharp, *(f"{key} {self.settings[key]}" for key in own)])
 
     @property
     def repeat(self) -> Repeat:
@@ -88,10 +105,10 @@ class RunResult:
         """What counts as one observation: the fold with all its seeds, or the seed where there are no folds."""
         return block_of(self.repeat)
 
-    def condition(self, leave_out: str = "") -> str:
+    def condition(self, leave_out: str = "") -> dict[str, Any]:
         """Whatever else distinguishes runs, such as the learning rate: p is looked at under each by itself."""
-        known = (*_OF_SYSTEM, *REPEATS, leave_out)
-        return ", ".join(f"{key} {value}" for key, value in self.settings.items() if key not in known)
+        known = (*_OF_SYSTEM, *REPEATS, *self.further, leave_out)
+        return {key: value for key, value in self.settings.items() if key not in known}
 
     def row(self) -> dict[str, Any]:
         """The line of results.csv."""
@@ -114,12 +131,36 @@ def unit_of(results: Sequence[RunResult]) -> str:
 
 
 def load_results(folder: Path, failures: Mapping[str, str] | None = None) -> list[RunResult]:
-    """Every run of the sweep's plan, done or not."""
+    """Every run of the sweep's plan, done or not.
+
+    failures: why runs failed, by their names; without it, those that the last summary knows of have failed.
+    """
     plan = _plan(folder)
-    return [
-        _load(folder / cell["name"], plan.get("task", "language"), cell["settings"], failures or {})
-        for cell in plan["cells"]
-    ]
+    failed = _failed_before(folder) if failures is None else failures.keys()
+    task = plan.get("task", "language")
+    loaded = [_load(folder / cell["name"], task, cell["settings"], failed) for cell in plan["cells"]]
+    beside = [cell.get("is_baseline", False) for cell in plan["cells"]]
+    return told_apart([replace(one, is_baseline=own) for one, own in zip(loaded, beside, strict=True)])
+
+
+def told_apart(results: Sequence[RunResult]) -> list[RunResult]:
+    """Runs of a sweep, the baselines with the keys in which each differs from the whole grid."""
+    in_grid: dict[str, list[Any]] = {}
+    for key, value in (item for result in results if not result.is_baseline for item in result.settings.items()):
+        in_grid.setdefault(key, []).append(value)
+
+    def further(result: RunResult) -> tuple[str, ...]:
+        own = result.condition().items() if result.is_baseline else ()
+        return tuple(key for key, value in own if value not in in_grid.get(key, []))
+
+    return [replace(result, further=further(result)) for result in results]
+
+
+def _failed_before(folder: Path) -> set[str]:
+    try:
+        return set(json.loads((folder / "results.json").read_text(encoding="utf-8"))["failed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def load_about(folder: Path) -> About:
@@ -140,19 +181,35 @@ def _plan(folder: Path) -> dict[str, Any]:
     return plan
 
 
-def by_condition(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
-    """All runs under each learning rate, or whatever else varies beside p."""
-    groups: dict[str, list[RunResult]] = {}
-    for result in results:
-        groups.setdefault(result.condition(), []).append(result)
-    return groups
+def by_condition(results: Sequence[RunResult], leave_out: str = "") -> dict[str, list[RunResult]]:
+    """All runs under each learning rate, or whatever else varies beside p.
+
+    A baseline stands under each that it does not contradict: it may lack keys of the grid, and have further ones.
+    """
+    in_grid = [result for result in results if not result.is_baseline]
+    conditions = {_in_words(one): one for one in (result.condition(leave_out) for result in in_grid)}
+    return {
+        words: [result for result in results if _is_under(condition, result, leave_out)]
+        for words, condition in conditions.items()
+    }
+
+
+def _is_under(condition: Mapping[str, Any], result: RunResult, leave_out: str) -> bool:
+    own = result.condition(leave_out)
+    if not result.is_baseline:
+        return own == condition
+    return all(condition.get(key, value) == value for key, value in own.items())
+
+
+def _in_words(condition: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in condition.items())
 
 
 def by_system(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
     """The finished runs of each choice of settings, all seeds and folds of it together."""
     groups: dict[str, list[RunResult]] = {}
     for result in results:
-        name = ", ".join(f"{key} {value}" for key, value in result.settings.items() if key not in REPEATS)
+        name = _in_words({key: value for key, value in result.settings.items() if key not in REPEATS})
         if result.status == "done":
             groups.setdefault(name or result.folder.name, []).append(result)
     return groups
@@ -164,21 +221,16 @@ def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder
     columns = list(dict.fromkeys(key for row in rows for key in row))
     measured = (*TASKS[results[0].task].measured, "status")
     columns.sort(key=lambda key: key in measured)  # stable: what was measured comes last
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    for name, content in (
-        ("results.csv", text.getvalue()),
-        ("results.json", json.dumps({"runs": rows, **extra}, indent=1, ensure_ascii=False)),
-    ):
-        with replacing(folder / name) as file:
-            file.write(content.encode())
+    failed = [result.folder.name for result in results if result.status == "failed"]
+    everything = json.dumps({"runs": rows, "failed": failed, **extra}, indent=1, ensure_ascii=False)
+    write_texts({folder / "results.csv": as_csv(rows, columns), folder / "results.json": everything})
 
 
-def _load(folder: Path, task: str, settings: dict[str, Any], failures: Mapping[str, str]) -> RunResult:
+def _load(folder: Path, task: str, settings: dict[str, Any], failed: Collection[str]) -> RunResult:
+    untrained = TASKS[task].untrained_loss(Run(folder))
     if not is_done(folder):
-        return RunResult(folder, task, settings, "failed" if folder.name in failures else "missing")
+        status = "failed" if folder.name in failed else "missing"
+        return RunResult(folder, task, settings, status, untrained_loss=untrained)
     if not TASKS[task].is_cross_validated:
         return RunResult(folder, task, settings, "done", read_result(folder))
     run = Run(folder)
@@ -197,6 +249,7 @@ def _load(folder: Path, task: str, settings: dict[str, Any], failures: Mapping[s
         [_mean([layer["saturated"] for layer in line["attention"]]) for line in lines],
         [_use_of_bound(line["attention"]) for line in lines if line["attention"][0]["bound"] is not None],
         [max(max(layer["largest_logit"]) for layer in line["attention"]) for line in lines],
+        untrained,
     )
 
 

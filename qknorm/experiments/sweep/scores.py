@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from qknorm.errors import InputError
 from qknorm.evaluation import wording
@@ -28,6 +29,7 @@ def answer(results: Sequence[RunResult]) -> Answer:
         sentences=wording.verdicts(list(compared.values()), first_seeds_only) if compared else [],
         tables=[_table(systems, compared)],
         numbers={"comparisons": [asdict(row) for row in compared.values()]},
+        records=[_record(name, runs, compared.get(name)) for name, runs in systems.items()],
     )
 
 
@@ -57,12 +59,20 @@ def _compared(systems: Mapping[str, Sequence[Path]]) -> dict[str, Comparison]:
     return {row.name: row for row in standings(lines, references[0], tokenized=False)}
 
 
+def _record(name: str, runs: Sequence[RunResult], row: Comparison | None) -> dict[str, Any]:
+    """A line of the table, not rounded."""
+    own, measures = _shown(runs, row), TASKS[runs[0].task].headings
+    means = {measure: fmean(run.measured[measure] for run in own) for measure in measures}
+    compared = {key: value for key, value in (asdict(row) if row else {}).items() if key not in ("name", "seeds")}
+    return {"system": name, "runs": len(own)} | means | compared
+
+
 def _table(systems: Mapping[str, Sequence[RunResult]], compared: Mapping[str, Comparison]) -> Table:
     task = TASKS[next(iter(systems.values()))[0].task]
     rows = []
     for name, runs in systems.items():
         row = compared.get(name)
-        own = runs[: row.seeds] if row else runs  # where only first seeds are compared, all columns are theirs
+        own = _shown(runs, row)
         means = [f"{fmean(run.measured[measure] for run in own):.2f}" for measure in task.headings]
         if row:
             between = wording.interval(row.difference_low, row.difference_high, signed=True)
@@ -73,6 +83,11 @@ def _table(systems: Mapping[str, Sequence[RunResult]], compared: Mapping[str, Co
     against = ["difference", "95 %", "p"] if compared else []
     note = f"Compared with {next(iter(systems))}. A 95 % interval is {_about(compared)}" if len(compared) > 1 else ""
     return Table("", note, ["", *task.headings.values(), *against, "runs"], rows)
+
+
+def _shown(runs: Sequence[RunResult], row: Comparison | None) -> Sequence[RunResult]:
+    """Where only first seeds are compared, all columns are theirs."""
+    return runs[: row.seeds] if row else runs
 
 
 def _about(compared: Mapping[str, Comparison]) -> str:

@@ -6,9 +6,9 @@ Everything is done for each start of α by itself: with one α for all p, a larg
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -42,14 +42,22 @@ class Difference:
     comparisons: int
 
     @property
-    def can_be_significant(self) -> bool:
-        """Wilcoxon's test of n differences gives at least 2/2ⁿ, which Holm may multiply by the comparisons."""
+    def wilcoxon_can_tell(self) -> bool:
+        """Wilcoxon's test of n differences gives at least 2/2ⁿ, and the least of several is multiplied by Holm."""
         return self.comparisons * 2.0 ** (1 - self.estimate.count) < _LEVEL
 
     @property
+    def p_value(self) -> float:
+        """Corrected; the larger of both tests, or that of the t test where Wilcoxon's cannot tell."""
+        return max(self.t_test_corrected, self.wilcoxon_corrected if self.wilcoxon_can_tell else 0.0)
+
+    @property
     def is_significant(self) -> bool:
-        """Both tests must say so after correction."""
-        return max(self.t_test_corrected, self.wilcoxon_corrected) < _LEVEL
+        return self.p_value < _LEVEL
+
+    def as_dict(self) -> dict[str, Any]:
+        judged = "both" if self.wilcoxon_can_tell else "t_test"
+        return asdict(self) | {"judged_by": judged, "significant": self.is_significant}
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,16 @@ class Arm:
 
 
 @dataclass(frozen=True)
+class SharpPair:
+    """p = q and another p that was started as sharp: whatever differs is the norm itself, and not a larger g."""
+
+    q: float
+    other: float
+    differences: dict[str, Difference]
+    """Of q, under the start that is the same for all p, to the other."""
+
+
+@dataclass(frozen=True)
 class Statistics:
     """The answer of a sweep."""
 
@@ -76,6 +94,7 @@ class Statistics:
     """The loss that `iterations_to_target` speaks of: one that every run has reached."""
     unit: str
     """What the numbers are counted in: fold, or seed where there are no folds."""
+    started_as_sharp: list[SharpPair] = field(default_factory=list)
 
     def of(self, start: str) -> list[Arm]:
         return [arm for arm in self.arms if arm.start == start]
@@ -85,17 +104,22 @@ class Statistics:
         return list(dict.fromkeys(arm.start for arm in self.arms))
 
     def as_dict(self) -> dict[str, Any]:
-        arms = []
-        for arm in self.arms:
-            entry = asdict(arm)
-            for name, difference in arm.differences.items():
-                entry["differences"][name]["significant"] = difference.is_significant
-            arms.append(entry)
-        return {"target_loss": self.target_loss, "unit": self.unit, "arms": arms}
+        return {
+            "target_loss": self.target_loss,
+            "unit": self.unit,
+            "arms": [_as_dict(arm) for arm in self.arms],
+            "started_as_sharp": [_as_dict(pair) for pair in self.started_as_sharp],
+        }
+
+
+def _as_dict(part: Arm | SharpPair) -> dict[str, Any]:
+    return asdict(part) | {"differences": {name: one.as_dict() for name, one in part.differences.items()}}
 
 
 MEASURES = ("best_val_loss", "final_val_loss", "area", "iterations_to_target")
 _Values = dict[Repeat, float]
+_Measure = Callable[[RunResult], float]
+_Name = TypeVar("_Name", bound=Hashable)
 
 
 def analyse(results: Sequence[RunResult]) -> Statistics | None:
@@ -112,19 +136,48 @@ def analyse(results: Sequence[RunResult]) -> Statistics | None:
         for result in [*(one for one in normalised if one.start == start), *beside]:
             groups.setdefault(result.label, []).append(result)
         arms += _arms(start, groups, target)
-    return Statistics(arms, target, unit_of(done))
+    return Statistics(arms, target, unit_of(done), _sharp_pairs(done, target))
 
 
-def _arms(start: str, groups: Mapping[str, Sequence[RunResult]], target: float) -> list[Arm]:
-    measured: dict[str, Callable[[RunResult], float]] = {
+def _sharp_pairs(done: Sequence[RunResult], target: float) -> list[SharpPair]:
+    """Every p = q under the same start beside those p that were to start as sharp as q."""
+    larger: dict[float, list[RunResult]] = {}
+    sharp: dict[tuple[float, float], list[RunResult]] = {}
+    for run in done:
+        if run.p is None or run.further:
+            continue
+        if run.start == "same":
+            larger.setdefault(run.p, []).append(run)
+        elif run.sharp_as not in (None, run.p):
+            sharp.setdefault((run.sharp_as, run.p), []).append(run)
+    tested = {
+        name: _all_tested({
+            (q, p): _paired(_values(larger.get(q, []), measure), _values(runs, measure))
+            for (q, p), runs in sharp.items()
+        })
+        for name, measure in _measures(target).items()
+    }  # fmt: skip
+    compared = tested["best_val_loss"]
+    return [SharpPair(q, p, {name: tested[name][q, p] for name in MEASURES}) for q, p in compared]
+
+
+def _values(runs: Sequence[RunResult], measure: _Measure) -> _Values:
+    return {run.repeat: measure(run) for run in runs}
+
+
+def _measures(target: float) -> dict[str, _Measure]:
+    return {
         "best_val_loss": lambda run: run.measured["best_val_loss"],
         "final_val_loss": lambda run: run.measured["final_val_loss"],
         "area": area_under_curve,
         "iterations_to_target": lambda run: iterations_to(target, run),
     }
+
+
+def _arms(start: str, groups: Mapping[str, Sequence[RunResult]], target: float) -> list[Arm]:
     values = {
-        name: {label: {run.repeat: measure(run) for run in runs} for label, runs in groups.items()}
-        for name, measure in measured.items()
+        name: {label: _values(runs, measure) for label, runs in groups.items()}
+        for name, measure in _measures(target).items()
     }
     differences = {name: _differences(by_label) for name, by_label in values.items()}
     seconds = {label: {run.repeat: run.measured["seconds"] for run in runs} for label, runs in groups.items()}
@@ -178,12 +231,17 @@ def iterations_to(target: float, run: RunResult) -> float:
 
 def _differences(by_label: Mapping[str, _Values]) -> dict[str, Difference]:
     reference = by_label.get(REFERENCE, {})
-    paired = {}
-    for label, values in by_label.items():
-        # Seeds are matched before they are averaged: one that only one side has finished would bias its fold.
-        own = by_block((repeat, values[repeat] - reference[repeat]) for repeat in values if repeat in reference)
-        if label != REFERENCE and len(own) >= 2:
-            paired[label] = own
+    return _all_tested({label: _paired(own, reference) for label, own in by_label.items() if label != REFERENCE})
+
+
+def _paired(values: _Values, reference: _Values) -> list[float]:
+    """Seeds are matched before they are averaged: one that only one side has finished would bias its fold."""
+    return by_block((repeat, values[repeat] - reference[repeat]) for repeat in values if repeat in reference)
+
+
+def _all_tested(by_name: Mapping[_Name, Sequence[float]]) -> dict[_Name, Difference]:
+    """All that have two blocks or more, corrected for each other."""
+    paired = {name: differences for name, differences in by_name.items() if len(differences) >= 2}
     tests = {label: _tests(differences) for label, differences in paired.items()}
     t_tests, wilcoxons = (holm([p_values[kind] for p_values in tests.values()]) for kind in (0, 1))
     return {

@@ -4,7 +4,7 @@ import csv
 import json
 from pathlib import Path
 
-from qknorm.experiments.papers.output import latex, write
+from qknorm.experiments.papers.output import write
 from qknorm.experiments.papers.views import view
 from tests.experiments.papers.plans import planned
 
@@ -23,7 +23,3 @@ def test_a_table_comes_in_every_form(own: str, talks: str, tmp_path: Path) -> No
     assert "SMOKE SIZE" in tex
     assert tex.count("rule\n") == 3
     assert json.loads(path.with_suffix(".json").read_text())["plan"]["name"] == "own"
-
-
-def test_latex_prints_signs_as_they_are() -> None:
-    assert latex("-1.20 – +0.20 & 5 % ± 1 ≤ a_b heads-2") == (r"$-$1.20 -- +0.20 \& 5 \% $\pm$ 1 $\leq$ a\_b heads-2")

@@ -10,7 +10,7 @@ from qknorm.experiments.sweep.grid import plan
 from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.language_run import gpt_config
 from qknorm.runs.recipe import Recipe
-from tests.sweeps import TINY
+from tests.sweeps import TINY, TRANSLATORS
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "lp-shakespeare.yaml"
 
@@ -70,6 +70,25 @@ def test_the_default_plan_is_compared_with_and_without_normalisation_at_each_rat
     assert {recipe.minutes for recipe in translators} == {30}
 
 
+@pytest.mark.parametrize(("name", "runs"), [("lp-heads", 48), ("lp-shakespeare", 21)])
+def test_the_medium_size_has_the_paper_s_heads_three_p_and_three_folds(name: str, runs: int) -> None:
+    planned = plan(RECIPE.with_name(f"{name}.yaml"), "medium")
+    assert len(planned.cells) == runs
+    assert {cell.settings["p"] for cell in planned.cells if "p" in cell.settings} == {2, 3, 4}
+    assert {cell.settings["fold"] for cell in planned.cells} == {0, 1, 2}
+    recipes = [cell.recipe for cell in planned.cells if isinstance(cell.recipe, LanguageRecipe)]
+    models, trainings = [recipe.model for recipe in recipes], [recipe.training for recipe in recipes]
+    shapes = {(model.dim, model.heads, model.layers, model.context, model.dropout) for model in models}
+    assert shapes == {(256, 4, 4, 128, 0.1)}
+    assert {(training.batch, training.iterations) for training in trainings} == {(32, 4000)}
+    assert planned.about.shrunk.startswith("MEDIUM SIZE: ")
+
+
+@pytest.mark.parametrize("name", ["lp-heads", "lp-shakespeare"])
+def test_the_second_paper_s_sweeps_cite_it(name: str) -> None:
+    assert plan(RECIPE.with_name(f"{name}.yaml"), "small").about.paper == "lopez-rubio-2026"
+
+
 def test_p_2_can_start_as_sharp_as_p_4_does() -> None:
     cells = {cell.name: cell.recipe for cell in plan(RECIPE.with_name("lp-heads.yaml"), "small").cells}
     recipes = [cells[f"p-{p}_start-{start}_peak-0.001_fold-00"] for p, start in ((4, "same"), (2, "4"))]
@@ -107,6 +126,7 @@ def test_a_wrong_sweep_is_refused_before_any_run(folder: Path, change: str, mess
         ("[{qk_norm: none}]", "[none]", "a baseline is keys and values"),
         ("name: tiny", "size: small", "has no size 'small'"),
         ("name: tiny", "shows: losses", "shows"),
+        ("name: tiny", "paper: henry", "paper must be one of henry-2020, lopez-rubio-2026, not 'henry'"),
         ("name: tiny", "name: 3", "name must be text, not 3"),
     ],
 )
@@ -114,3 +134,18 @@ def test_a_wrong_file_is_explained(folder: Path, old: str, new: str, message: st
     (folder / "tiny.yaml").write_text(TINY.replace(old, new))
     with pytest.raises(InputError, match=message):
         plan(folder / "tiny.yaml")
+
+
+@pytest.mark.parametrize("shows", ["p", "rates"])
+def test_a_page_that_its_task_cannot_fill_is_refused_before_any_run(folder: Path, shows: str) -> None:
+    (folder / "translators.yaml").write_text(f"{TRANSLATORS}shows: {shows}\n")
+    with pytest.raises(
+        InputError, match=f"translators.yaml: shows: {shows} is about losses of language models, .* scores"
+    ):
+        plan(folder / "translators.yaml")
+
+
+def test_scores_can_be_shown_of_every_task(folder: Path) -> None:
+    (folder / "translators.yaml").write_text(f"{TRANSLATORS}shows: scores\n")
+    (folder / "tiny.yaml").write_text(f"{TINY}shows: scores\n")
+    assert [plan(folder / name).about.shows for name in ("translators.yaml", "tiny.yaml")] == ["scores", "scores"]

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import csv
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qknorm.experiments.sweep.about import About
-from qknorm.experiments.sweep.rates import sensitivity
-from qknorm.experiments.sweep.results import RunResult
+from qknorm.experiments.sweep.grid import plan
+from qknorm.experiments.sweep.rates import answer, best_rate, sensitivity
+from qknorm.experiments.sweep.results import RunResult, load_results
 from qknorm.experiments.sweep.views import summarise
 from tests.experiments.sweep.outcomes import result
+from tests.sweeps import run
 
 LOGITS = {"none": 200.0, "rms": 20.0}
 
@@ -41,6 +45,20 @@ def test_the_learning_rate_s_page(tmp_path: Path) -> None:
         "With optimizer adamw, the lowest final losses over the learning rate were: no normalisation 2.0000 at 0.001 "
         "(mean of all rates 0.3000 higher); RMSNorm 2.0000 at 0.01 (mean of all rates 0.0500 higher)."
     ]
+    records = list(csv.DictReader((tmp_path / "summary.csv").read_text().splitlines()))
+    assert [
+        (record["system"], float(record["rate"]), record["is_best"], float(record["final_val_loss_mean"]))
+        for record in records
+    ] == [
+        ("no normalisation", 0.001, "True", 2.0),
+        ("no normalisation", 0.01, "False", 2.6),
+        ("RMSNorm", 0.001, "False", 2.1),
+        ("RMSNorm", 0.01, "True", 2.0),
+    ]
+    assert [float(record["sensitivity_mean"]) for record in records[::2]] == [pytest.approx(0.3), pytest.approx(0.05)]
+    tex = (tmp_path / "summary.tex").read_text()
+    assert tex.count(r"\toprule") == 2
+    assert r"\caption{optimizer adamw. Final loss by the highest learning rate" in tex
     page = (tmp_path / "summary.md").read_text()
     assert page.startswith("# Rates\n\n**Question.** Which?\n\n**Result.** With optimizer adamw")
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
@@ -68,3 +86,65 @@ def test_the_sensitivity_of_a_fold_is_the_mean_of_its_seeds() -> None:
     found = sensitivity(by_rate)
     assert found.count == 2
     assert found.mean == pytest.approx((0.1 + 0.2 + 0.3 + 0.2) / 4)
+
+
+UNTRAINED = math.log(65)
+
+
+def at_rates(losses: dict[float, float | None]) -> dict[float, list[RunResult]]:
+    """A run at each rate with its final loss, or one that diverged."""
+    done = {rate: result({"peak": rate}, [9.0 if loss is None else loss]) for rate, loss in losses.items()}
+    return {
+        rate: [replace(run, untrained_loss=UNTRAINED, status="failed" if losses[rate] is None else "done")]
+        for rate, run in done.items()
+    }
+
+
+def test_a_run_that_diverged_counts_as_an_untrained_model() -> None:
+    found = sensitivity(at_rates({0.001: 2.0, 0.01: 2.4, 0.1: None}))
+    assert found.mean == pytest.approx((0.0 + 0.4 + UNTRAINED - 2.0) / 3)
+    assert found.mean > sensitivity(at_rates({0.001: 2.0, 0.01: 2.4})).mean
+
+
+def test_a_seed_that_never_finished_says_nothing_of_rates() -> None:
+    first, second = at_rates({0.001: 2.0, 0.1: 2.4}), at_rates({0.001: None, 0.1: None})
+    by_rate = {
+        rate: [replace(run, settings={"seed": seed}) for seed, own in ((1, first), (2, second)) for run in own[rate]]
+        for rate in first
+    }
+    assert sensitivity(by_rate).mean == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("loss", [5.0, 1e9, math.inf, math.nan])
+def test_a_loss_above_that_of_an_untrained_model_is_capped(loss: float) -> None:
+    assert sensitivity(at_rates({0.001: 2.0, 0.1: loss})).mean == pytest.approx((UNTRAINED - 2.0) / 2)
+
+
+def test_the_best_rate_is_not_one_at_which_half_of_the_seeds_diverge() -> None:
+    risky = at_rates({0.1: 1.9})[0.1] + at_rates({0.1: None})[0.1]
+    assert best_rate({0.01: at_rates({0.01: 2.0})[0.01], 0.1: risky}) == 0.01
+
+
+def test_a_system_that_always_diverges_has_no_sensitivity_and_is_named() -> None:
+    both = {"none": at_rates({0.001: None, 0.1: None}), "rms": at_rates({0.001: 2.0, 0.1: 2.2})}
+    runs = [
+        replace(run, settings=run.settings | {"qk_norm": norm}, largest_logits=[1.0])
+        for norm, by_rate in both.items()
+        for own in by_rate.values()
+        for run in own
+    ]
+    found = answer(runs)
+    assert found.tables[0].rows[0] == ["no normalisation", "1 failed", "1 failed", "", ""]
+    assert "no normalisation failed at every rate; RMSNorm 2.0000 at 0.001" in found.sentences[0]
+    assert "counts as a loss of 4.1744, that of an untrained model" in found.tables[0].note
+
+
+def test_a_report_knows_which_runs_have_failed(folder: Path) -> None:
+    planned = plan(folder / "tiny.yaml", None, ["p=2", "folds=null", "peak=[0.01, 1.0e+30]"])
+    failures = run(planned, folder / "out")
+    assert [name for name, reason in failures.items() if " is nan at update" in reason] == list(failures)
+    assert {name.rpartition("-")[2] for name in failures} == {"1e+30"}
+    results = load_results(folder / "out", failures)
+    assert all(one.untrained_loss == pytest.approx(math.log(len(set("a line of some text\n")))) for one in results)
+    summarise(planned.about, results, folder / "out")
+    assert [one.status for one in load_results(folder / "out")] == [one.status for one in results]

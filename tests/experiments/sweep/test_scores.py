@@ -36,6 +36,13 @@ def test_a_sweep_over_translators(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert [(row[0], row[4] != "", row[-1]) for row in table.rows] == [("heads 1", False, "2"), ("heads 2", True, "2")]
     assert all(" ± " in row[1] for row in table.rows)
     assert "heads 2" in found.sentences[0]
+    records = list(csv.DictReader((folder / "out" / "summary.csv").read_text().splitlines()))
+    assert [(record["system"], record["runs"]) for record in records] == [("heads 1", "2"), ("heads 2", "2")]
+    for record, heads in zip(records, (1, 2), strict=True):
+        scores = [one.measured["bleu"] for one in results if one.settings["heads"] == heads]
+        assert float(record["bleu"]) == pytest.approx(sum(scores) / 2)
+    assert float(records[1]["difference"]) == pytest.approx(float(records[1]["bleu"]) - float(records[0]["bleu"]))
+    assert r"heads 1 & " in (folder / "out" / "summary.tex").read_text()
     assert (folder / "out" / "summary.md").read_text().startswith("**Result.** heads 2")
     both = [",".join(str(folder / "out" / f"heads-{heads}_seed-{seed}") for seed in (1, 2)) for heads in (1, 2)]
     assert as_systems(str(folder / "out")) == [f"heads 1={both[0]}", f"heads 2={both[1]}"]

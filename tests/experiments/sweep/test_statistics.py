@@ -7,7 +7,7 @@ import pytest
 
 from qknorm.experiments.sweep.answer import as_markdown
 from qknorm.experiments.sweep.results import RunResult
-from qknorm.experiments.sweep.statistics import analyse, area_under_curve, estimate, iterations_to
+from qknorm.experiments.sweep.statistics import Difference, Estimate, analyse, area_under_curve, estimate, iterations_to
 from qknorm.experiments.sweep.summary import tables
 from tests.experiments.sweep.outcomes import NOTHING, result, sweep
 
@@ -98,3 +98,23 @@ def test_without_folds_seeds_are_what_is_counted() -> None:
     assert statistics is not None
     assert statistics.unit == "seed"
     assert statistics.arms[0].measures["best_val_loss"].count == 10
+
+
+@pytest.mark.parametrize(
+    ("folds", "comparisons", "wilcoxon", "is_significant"),
+    [
+        (5, 1, 0.0625, True),  # Wilcoxon's test cannot give less
+        (6, 1, 0.03125, True),
+        (6, 1, 0.0625, False),
+        (6, 2, 0.0625, True),  # after correction it cannot give less
+        (10, 7, 0.1, False),
+        (10, 7, 0.014, True),
+    ],
+)
+def test_wilcoxon_has_a_say_where_it_can_tell(
+    folds: int, comparisons: int, wilcoxon: float, is_significant: bool
+) -> None:
+    estimate = Estimate(-0.4, -0.41, -0.39, folds)
+    for t_test, expected in ((0.01, is_significant), (0.06, False)):
+        difference = Difference(estimate, t_test, wilcoxon, t_test, wilcoxon, comparisons)
+        assert difference.is_significant == expected

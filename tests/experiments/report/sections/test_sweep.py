@@ -23,7 +23,7 @@ def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_report(tmp_path / "runs", tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "6 of 6 runs are done" in page.text
-    assert "no difference could be significant" in page.text
+    assert "With 2 folds and 2 comparisons Wilcoxon's test cannot" in page.text
     pictures = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len(pictures) == 5
     assert all(picture["alt"] and str(picture["src"]).startswith("data:image/svg+xml") for picture in pictures)

@@ -57,3 +57,9 @@ PAPERS = {
 def bibliography() -> str:
     """Both papers as BibTeX."""
     return "\n".join(paper.bibtex(key) for key, paper in PAPERS.items())
+
+
+def source(key: str | None) -> str:
+    """The end of a page in Markdown about what a paper published; nothing where it names none."""
+    paper = PAPERS.get(key or "")
+    return f"**Source.** {paper.short}, [{paper.title}]({paper.url}), in references.bib." if paper else ""
