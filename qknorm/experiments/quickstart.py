@@ -94,7 +94,7 @@ def _show_scores(folder: Path, console: Screen) -> None:
     for row in (baseline, ours):
         table.add_row(row.name, f"{row.bleu:.1f}", f"{row.low:.1f} – {row.high:.1f}")
     console.print(table)
-    console.print("\n".join([*verdicts([baseline, ours], first_seeds_only=False), ""]))
+    console.print("\n".join([*verdicts([baseline, ours]), ""]))
 
 
 def _show_examples(folder: Path, console: Screen) -> list[str]:

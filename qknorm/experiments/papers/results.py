@@ -51,13 +51,11 @@ class Result:
     rows: list[Row]
     compared: list[Comparison]
     """The systems that were run, by their labels, the reference first if it is among them."""
-    first_seeds_only: bool
-    """Some systems have one seed so far, so of every system the first is compared."""
 
     @property
     def sentences(self) -> list[str]:
         """Which systems differ from the reference by more than chance."""
-        verdicts = wording.verdicts(self.compared, self.first_seeds_only) if self.compared else []
+        verdicts = wording.verdicts(self.compared) if self.compared else []
         return verdicts or ["Nothing can be compared yet."]
 
 
@@ -71,11 +69,7 @@ def result_of(experiment: Experiment, contest: Contest, folder: Path) -> Result:
         if ours := by_label.get(row.system):
             row = _measured(row, ours, entrant, folder)
         rows.append(_held_against_paper(row) if experiment.table.is_comparable(contest.pair) else row)
-    return Result(contest, rows, measured, _first_seeds_only(contest, folder))
-
-
-def _first_seeds_only(contest: Contest, folder: Path) -> bool:
-    return len({len(done) == 1 for entrant in contest.entrants if (done := entrant.done(folder))}) > 1
+    return Result(contest, rows, measured)
 
 
 def _compared(experiment: Experiment, contest: Contest, folder: Path) -> list[Comparison]:
