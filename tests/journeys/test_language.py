@@ -185,6 +185,10 @@ def test_a_failed_run_is_told_and_kept_apart(command: Command) -> None:
             ["sweep", "sweep.yaml", "--backend", "slurm", "--gpus", "0"],
             "--gpus is for this machine; SBATCH_GPUS=1 lets",
         ),
+        (
+            ["train", "shakespeare", "--minutes", "5"],
+            "--minutes are planned for translators; a language model is trained for training.iterations, such as",
+        ),
         (["generate", "nowhere"], "nowhere is not a run folder"),
     ],
 )
