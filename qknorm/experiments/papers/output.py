@@ -58,7 +58,7 @@ def page(experiment: Experiment, table: Table) -> str:
         as_markdown([table.columns, ["---"] * len(table.columns), *table.lines]),
         *(f"**Result{_on(result, table)}.** {' '.join(result.sentences)}" for result in table.results),
         f"**Result.** {' '.join(table.sentences)}" if table.sentences else "",
-        f"**Caveat.** {' '.join(caveats(experiment, table.results))}",
+        f"**Caveat.** {' '.join(caveats(experiment, table))}",
         _source(experiment),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -83,10 +83,10 @@ def how_scored(as_tokens: bool) -> str:
     return "that of Moses' tokens (multi-bleu)" if as_tokens else "SacreBLEU of the text"
 
 
-def caveats(experiment: Experiment, results: Sequence[Result]) -> list[str]:
-    """What the table itself says against it, and what its statistics do not say."""
-    sentences = [experiment.table.caveat] if experiment.table.caveat else []
-    if seeds := [row.seeds for result in results for row in result.compared]:
+def caveats(experiment: Experiment, table: Table) -> list[str]:
+    """What the table itself says against it, what its runs do, and what its statistics do not say."""
+    sentences = [*filter(None, [experiment.table.caveat]), *table.caveats]
+    if seeds := [row.seeds for result in table.results for row in result.compared]:
         sentences.append(f"A 95 % interval is {wording.about_interval(min(seeds))}")
     if experiment.size != "paper" and experiment.table.pairs:
         sentences.append("A difference to the paper is one between sizes, too.")
@@ -119,7 +119,7 @@ def as_latex(experiment: Experiment, table: Table) -> str:
     """A floating table for a document that loads booktabs; its caption says what was shrunk."""
     lines = [" & ".join(map(latex, line)) + r" \\" for line in (table.columns, *table.lines)]
     title = experiment.table.title
-    caption = latex(" ".join([title if title[-1:] in ".?!" else f"{title}.", *setting(experiment)]))
+    caption = latex(" ".join([title if title[-1:] in ".?!" else f"{title}.", *setting(experiment), *table.caveats]))
     return "\n".join(
         [
             r"\begin{table}", r"\centering", rf"\caption{{{caption}}}",

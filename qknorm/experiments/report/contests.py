@@ -12,7 +12,7 @@ from typing import Any
 from qknorm.evaluation.significance import Comparison, standings
 from qknorm.experiments.papers import plan as papers
 from qknorm.experiments.papers.plan import Experiment
-from qknorm.experiments.papers.results import Row, result_of
+from qknorm.experiments.papers.results import Row, rate_caveats, result_of
 from qknorm.experiments.report.collect import Tested, TranslatorRun
 
 
@@ -88,6 +88,8 @@ class Contest:
     """BLEU is that of tokens, not of the text."""
     experiment: Experiment | None = None
     """The one whose table this is; without it, the systems of a folder are compared among themselves."""
+    caveats: Sequence[str] = ()
+    """What is said against its runs."""
 
     @property
     def rows(self) -> list[Comparison]:
@@ -167,7 +169,8 @@ def _of_experiment(
         entries.append(Entry(runs[0][0], [run.tests[0] for _, run in runs], row, published[row.name]))
     title, as_tokens = f"{experiment.table.title}, {contest.title}", experiment.as_tokens(contest)
     sentences = len(entries[0].tests[0].references)
-    return Contest(title, sentences, entries, as_tokens, experiment)
+    caveats = rate_caveats(experiment, contest, folder)
+    return Contest(title, sentences, entries, as_tokens, experiment, caveats)
 
 
 def _differ_in_seed_alone(run: TranslatorRun, group: Sequence[TranslatorRun]) -> bool:

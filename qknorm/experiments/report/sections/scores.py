@@ -106,7 +106,7 @@ def _about(contest: Contest) -> list[tuple[str, str]]:
     return [
         ("Question", table.question),
         ("Setting", " ".join(setting(contest.experiment))),
-        ("Caveat", table.caveat),
+        ("Caveat", " ".join(filter(None, [table.caveat, *contest.caveats]))),
     ]
 
 
