@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -23,7 +22,7 @@ from qknorm.evaluation.wording import verdicts
 from qknorm.experiments.cells import Cell
 from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.machines import Machines
-from qknorm.experiments.papers.henry import BASELINE, FULL
+from qknorm.experiments.papers.table import BASELINE, FULL
 from qknorm.experiments.report import write_report
 from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.runs.run import Run
@@ -31,8 +30,6 @@ from qknorm.screen import Screen
 
 CORPUS, WITHOUT_NETWORK = "tatoeba-en-es:20k", "phrasebook-en-gl:20k"
 MINUTES = 5.0
-SETTINGS: dict[str, dict[str, Any]] = {}
-"""Of both systems, beyond what is planned."""
 PEAKS = {BASELINE.name: 1.5e-3, FULL.name: 3e-3}
 """The highest learning rate of each, the better one of these two on the dev set (docs/measured/trials.jsonl)."""
 EXAMPLES = 5
@@ -72,7 +69,7 @@ def recipe(corpus: corpora.CorpusFolder, system: str) -> Recipe:
     training = {"peak": PEAKS[system]}
     content = {"name": system, "minutes": MINUTES, "data": {"corpus": corpus.info.name}, "training": training}
     changes = next(known.changes for known in _SYSTEMS if known.name == system)
-    return checked(Recipe, merged(content, SETTINGS, changes), "quickstart")
+    return checked(Recipe, merged(content, changes), "quickstart")
 
 
 def _corpus(console: Screen) -> corpora.CorpusFolder:

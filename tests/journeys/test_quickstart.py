@@ -11,6 +11,7 @@ import pytest
 from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments import quickstart
+from qknorm.runs.recipe import Recipe, merged
 from tests.caches import new_cache
 from tests.journeys.conftest import Command
 
@@ -18,7 +19,11 @@ TINY = {"dim": 16, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1,
 
 
 def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
-    result = corpora.get
+    result, recipe = corpora.get, quickstart.recipe
+
+    def tiny(corpus: corpora.CorpusFolder, system: str) -> Recipe:
+        changes = {"model": TINY, "training": {"max_updates": 30, "budget": 512, "validate_every": 30}}
+        return Recipe.model_validate(merged(recipe(corpus, system).model_dump(exclude_unset=True), changes))
 
     def unreachable(name: str, **options: Any) -> corpora.CorpusFolder:
         if name.startswith("tatoeba"):
@@ -27,9 +32,7 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
     monkeypatch.setattr(corpora, "get", unreachable)
-    monkeypatch.setattr(
-        quickstart, "SETTINGS", {"model": TINY, "training": {"max_updates": 30, "budget": 512, "validate_every": 30}}
-    )
+    monkeypatch.setattr(quickstart, "recipe", tiny)
     monkeypatch.setattr(quickstart, "WITHOUT_NETWORK", "phrasebook-en-gl:500")
     done = command("quickstart")
     assert done.code == 0, done.errors

@@ -13,9 +13,8 @@ from typing import Any
 from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell, Runner, is_done, read_result
-from qknorm.experiments.papers.henry import FULL
 from qknorm.experiments.papers.sizes import STAND_IN, Size, settings
-from qknorm.experiments.papers.table import PAIRS, RowRecipe, TableRecipe
+from qknorm.experiments.papers.table import FULL, PAIRS, RowRecipe, TableRecipe
 from qknorm.runs.recipe import Part, Recipe, checked, load_recipe, merged, save_recipe, settled
 from qknorm.screen import Screen
 from qknorm.training.planned import planned_recipe
