@@ -57,11 +57,11 @@ rows:
 """
 
 
-def experiment(trained: Path, folder: Path, corpus: Path) -> Path:
+def experiment(trained: Path, folder: Path, corpus: Path, rates: str = "[]") -> Path:
     """A folder as `qknorm reproduce` leaves it, with a table of three rows; returns its page."""
-    (folder / "own.yaml").write_text(OWN_TABLE)
+    (folder / "own.yaml").write_text(f"{OWN_TABLE}rates: {rates}\n")
     planned = plan(load_table(str(folder / "own.yaml")), "own.yaml", "smoke", str(corpus), 1)
-    for cell in planned.runs:
+    for cell in planned.runs(folder):
         run = folder / cell.name
         assert isinstance(cell.recipe, Recipe)
         shutil.copytree(trained, run)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 Backend = Literal["local", "dask", "ray", "slurm"]
 
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Train this many runs at a time; without it, one per core or GPU.")
+    int | None,
+    typer.Option(
+        min=1, help="Train this many runs at a time; without it, one per core or GPU, or as many as SLURM has room for."
+    ),
 ]
 Where = Annotated[
     Backend,
@@ -50,8 +53,12 @@ class Running:
 
         if self.submit and self.backend != "slurm":
             raise InputError("--submit is for --backend slurm")
+        if self.address is not None and self.backend not in ("dask", "ray"):
+            raise InputError("--address is for --backend dask and --backend ray")
         if self.backend == "slurm":
-            return Slurm()
+            if self.gpus is not None:
+                raise InputError("--gpus is for this machine; SBATCH_GPUS=1 lets SLURM give each task a GPU")
+            return Slurm(self.jobs)
         return Machines(self.backend, self.jobs, self.address, chosen_gpus(self.gpus))
 
     def hand_over(self, runner: Runner, folder: Path, console: Screen) -> None:

@@ -33,12 +33,16 @@ def compare(
     """Tell whether systems differ in BLEU by more than chance."""
     from qknorm.evaluation import wording
     from qknorm.evaluation.significance import compare as compare_systems
+    from qknorm.evaluation.significance import standings
     from qknorm.evaluation.systems import read_systems
+    from qknorm.experiments.sweep.results import is_sweep
     from qknorm.experiments.sweep.scores import as_systems
 
     listed = [system for argument in systems for system in as_systems(argument)]
     given = read_systems(listed, ref, tokenized)
-    rows = compare_systems(given.runs, given.references, tokenized, method)
+    # Nobody chose which seeds of a sweep are done so far; those of a list were chosen, and a wrong one is refused.
+    measure = standings if any(is_sweep(Path(argument)) for argument in systems) else compare_systems
+    rows = measure(given.runs, given.references, tokenized, method)
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return
@@ -51,5 +55,7 @@ def compare(
         table.add_row(row.name, wording.bleu_of(row), wording.interval(row.low, row.high), str(row.seeds), *against)
     console = Screen()
     console.print(table)
+    if rows[0].first_seeds_only:
+        console.print(wording.FIRST_SEEDS)
     if len(rows) > 2:
         console.print(f"p-values are corrected by Holm's method for {len(rows) - 1} comparisons.")

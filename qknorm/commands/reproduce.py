@@ -107,6 +107,8 @@ def _tables(experiment: str, options: _Options) -> None:
         for corpus, own in itertools.groupby(result.lines, key=lambda line: line[0]):
             console.print(f"\n{corpus}")
             print_table(result.columns[1:], [line[1:] for line in own], console)
+    for caveat in result.caveats:
+        console.print(caveat)
     console.print(f"Written: {written}, and the same as .csv, .tex and .json")
     options.running.hand_over(runner, folder, console)
     for run, reason in failures.items():

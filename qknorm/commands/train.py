@@ -72,9 +72,23 @@ def _train(
         folder, more = recipe, minutes
         chosen = load_any_recipe(Run.open(folder).recipe_file, settings, is_of_run=True)
     else:
+        if minutes is not None:
+            _check_plannable(recipe)
         chosen = load_any_recipe(recipe, planned)
         folder = folder_of(chosen.name, runs)
     if more is None:
         train_any(chosen, folder, console, resume)
     else:
         prolong_any(chosen, folder, console, more)
+
+
+def _check_plannable(recipe: Path) -> None:
+    from qknorm.runs.any_recipe import kind_of
+    from qknorm.runs.recipe import read_recipe
+
+    kind = kind_of(read_recipe(recipe), str(recipe))
+    if "minutes" not in kind.model_fields:
+        raise InputError(
+            f"--minutes are planned for translators; {kind.product} is trained for training.iterations, "
+            "such as iterations=2000"
+        )

@@ -45,6 +45,8 @@ class Comparison:
     difference: float | None = None
     difference_low: float | None = None
     difference_high: float | None = None
+    first_seeds_only: bool = False
+    """Some systems have one seed, so of every system the first is compared."""
 
 
 def compare(
@@ -70,18 +72,23 @@ def compare(
 
 
 def standings(
-    systems: Mapping[str, Sequence[Sequence[str]]], references: Sequence[str], tokenized: bool
+    systems: Mapping[str, Sequence[Sequence[str]]],
+    references: Sequence[str],
+    tokenized: bool,
+    method: Method = "bootstrap",
 ) -> list[Comparison]:
     """What tables and reports say of the systems that were tested on the same sentences, however many there are.
 
     A single one is measured; several are compared with the first. Where some have one seed and others several, the
     first seed of each is taken: one seed says nothing about how seeds vary.
     """
-    if len({len(runs) == 1 for runs in systems.values()}) > 1:
+    first_seeds_only = len({len(runs) == 1 for runs in systems.values()}) > 1
+    if first_seeds_only:
         systems = {name: runs[:1] for name, runs in systems.items()}
     if len(systems) == 1:
-        return _rows(systems, references, tokenized, "bootstrap", _SAMPLES, 0)
-    return compare(systems, references, tokenized)
+        return _rows(systems, references, tokenized, method, _SAMPLES, 0)
+    rows = compare(systems, references, tokenized, method)
+    return [replace(row, first_seeds_only=first_seeds_only) for row in rows]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,21 +25,16 @@ def read_systems(arguments: Sequence[str], reference: Path | None, tokenized: bo
     """Read `PATH`, or `NAME=PATH,PATH,…` for several seeds of a system; a path is a run folder or a file.
 
     The runs of a system must be different ones. The references are those of the run folders, which must agree, unless a
-    file of them is given. A run on tokenised text is detokenised, as its own scores are, unless BLEU is to be computed
-    on the tokens.
+    file of them is given. What belongs to a run on tokenised text is detokenised, as for its own scores, unless BLEU is
+    to be computed on the tokens; any other file is taken as it stands.
     """
     paths = _named(arguments)
     for name, runs in paths.items():
         _check_different(name, runs)
     everything = [path for runs in paths.values() for path in runs]
-    language = None if tokenized else next(filter(None, map(_language_of_tokens, everything)), None)
-
-    def text(path: Path) -> list[str]:
-        lines = list(read_lines(path))
-        return lines if language is None else detokenized(lines, language)
-
-    references = text(reference or _references(everything))
-    return Systems({name: [text(_hypotheses(path)) for path in runs] for name, runs in paths.items()}, references)
+    read = _lines if tokenized else _text
+    references = read(reference) if reference else _references(everything, read)
+    return Systems({name: [read(_hypotheses(path)) for path in runs] for name, runs in paths.items()}, references)
 
 
 def lines_of_test(run: Path, name: str, as_tokens: bool) -> list[str]:
@@ -92,21 +87,25 @@ def _hypotheses(path: Path) -> Path:
     return file
 
 
-def _references(paths: Sequence[Path]) -> Path:
+def _references(paths: Sequence[Path], read: Callable[[Path], list[str]]) -> list[str]:
     """The references of the run folders, all the same."""
     files = [file for path in paths if (file := Run(path).test_set().references).is_file()]
     if not files:
         raise InputError(f"{paths[0]} holds no references; give them with --ref")
+    references = read(files[0])
     for other in files[1:]:
-        if list(read_lines(other)) != list(read_lines(files[0])):
+        if read(other) != references:
             raise InputError(f"{files[0]} and {other} differ: systems are compared on the same test set")
-    return files[0]
+    return references
 
 
-def _language_of_tokens(path: Path) -> str | None:
-    """The target language of a run on tokenised text; None for anything else."""
-    run = TranslatorRun(path)
-    if not run.is_begun:
-        return None
-    data = run.recipe.data
-    return data.languages[1] if data.scheme == "words" else None
+def _lines(file: Path) -> list[str]:
+    return list(read_lines(file))
+
+
+def _text(file: Path) -> list[str]:
+    """The lines of a file; as text, if it is of the test set of a run."""
+    run = TranslatorRun(file.absolute().parent.parent)
+    if run.is_begun and file.absolute() in (run.test_set().hypotheses, run.test_set().references):
+        return lines_of_test(run.folder, file.stem, as_tokens=False)
+    return _lines(file)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from qknorm.evaluation.significance import Comparison
 
 SIGNIFICANT = 0.05
+FIRST_SEEDS = "Some systems have one seed so far, so of every system the first seed is compared."
 
 
 def bleu_of(row: Comparison) -> str:
@@ -52,15 +53,15 @@ def is_significant(row: Comparison) -> bool:
     return row.p_value is not None and row.p_value < SIGNIFICANT
 
 
-def verdicts(rows: Sequence[Comparison], first_seeds_only: bool) -> list[str]:
+def verdicts(rows: Sequence[Comparison]) -> list[str]:
     """For each system but the first, whether it differs from the first, and what that does not say.
 
     Nothing where the systems were not compared: what they are to be compared with has not been run.
     """
     first, *others = rows
     sentences = [verdict(row, first.name) for row in others if row.difference is not None]
-    if sentences and first_seeds_only:
-        sentences.append("Some systems have one seed so far, so of every system the first seed is compared.")
+    if sentences and first.first_seeds_only:
+        sentences.append(FIRST_SEEDS)
     elif sentences and first.seeds == 1:
         sentences.append("Each was trained once: nothing is said about how another seed would have done.")
     return sentences

@@ -88,6 +88,14 @@ def run_cell(
     gpus: those of this machine that it may take one of; None for all of them.
     """
     _die_with(parent)
+    try:
+        return cell.name, _trained(cell, folder, threads, gpus)
+    except Exception as error:
+        return cell.name, f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _trained(cell: Cell, folder: Path, threads: int, gpus: Sequence[int] | None) -> dict[str, Any]:
+    """The result of a cell, which is trained if it is not there; whatever goes wrong stands in its log, too."""
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
     # Whoever was orphaned by a killed sweep may still be at it, for a second or on another machine.
@@ -99,14 +107,14 @@ def run_cell(
         warnings.catch_warnings(),
     ):
         warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=log)
-        if not run.is_done:
-            try:
+        try:
+            if not run.is_done:
                 train(cell.recipe, folder, Screen(file=log, width=120), resume=run.is_begun)
-            except Exception as error:
-                traceback.print_exc(file=log)
-                return cell.name, f"{type(error).__name__}: {' '.join(str(error).split())}"
-            _finish(run)
-        return cell.name, run.result()
+                _finish(run)
+            return run.result()
+        except Exception:
+            traceback.print_exc(file=log)
+            raise
 
 
 @functools.cache

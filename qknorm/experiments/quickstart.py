@@ -23,7 +23,7 @@ from qknorm.experiments.cells import Cell
 from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.minutes import by_one_plan
-from qknorm.experiments.papers.henry import BASELINE, FULL
+from qknorm.experiments.papers.table import BASELINE, FULL
 from qknorm.experiments.report import write_report
 from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.runs.run import Run
@@ -94,7 +94,7 @@ def _show_scores(folder: Path, console: Screen) -> None:
     for row in (baseline, ours):
         table.add_row(row.name, f"{row.bleu:.1f}", f"{row.low:.1f} – {row.high:.1f}")
     console.print(table)
-    console.print("\n".join([*verdicts([baseline, ours], first_seeds_only=False), ""]))
+    console.print("\n".join([*verdicts([baseline, ours]), ""]))
 
 
 def _show_examples(folder: Path, console: Screen) -> list[str]:

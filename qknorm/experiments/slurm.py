@@ -1,13 +1,15 @@
 """Many runs as a SLURM job array: a script whose tasks train one run each.
 
-RUNS/slurm.sh  slurm.json (the runs of its tasks)   slurm-JOB_TASK.out (what SLURM writes)
+RUNS/slurm.sh  slurm-DIGEST.json (the runs of its tasks)   slurm-JOB_TASK.out (what SLURM writes)
 
-    python -m qknorm.experiments.slurm RUNS/slurm.json TASK      what a task does
+    python -m qknorm.experiments.slurm RUNS/slurm-DIGEST.json TASK      what a task does
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -26,6 +28,8 @@ from qknorm.screen import Screen
 class Slurm:
     """Collects what is missing, of one or more calls, for one script."""
 
+    at_once: int | None = None
+    """At most this many of its tasks run at a time; without it, as many as SLURM has room for."""
     cells: dict[str, Cell] = field(default_factory=dict)
     """By their names."""
 
@@ -39,15 +43,21 @@ class Slurm:
         return {}
 
     def write(self, folder: Path) -> Path:
-        """The script. Wherever a task begins it works in the folder of this process, with this Python."""
-        script, listed = folder / "slurm.sh", folder / "slurm.json"
+        """The script. Wherever a task begins it works in the folder of this process, with this Python.
+
+        Tasks know their run by its number in a list. What is still queued must find the list it was written with, so
+        each list has a name of its own.
+        """
+        tasks = [{"name": cell.name, "recipe": cell.recipe.model_dump(mode="json")} for cell in self.cells.values()]
+        content = json.dumps(tasks).encode()
+        script, listed = folder / "slurm.sh", folder / f"slurm-{hashlib.sha256(content).hexdigest()[:16]}.json"
         with replacing(listed) as file:
-            tasks = [{"name": cell.name, "recipe": cell.recipe.model_dump(mode="json")} for cell in self.cells.values()]
-            file.write(json.dumps(tasks).encode())
+            file.write(content)
+        limit = "" if self.at_once is None else f"%{self.at_once}"
         task = shlex.join([sys.executable, "-m", "qknorm.experiments.slurm", str(listed.resolve())])
         lines = [
             "#!/bin/sh",
-            f"#SBATCH --array=0-{len(tasks) - 1}",
+            f"#SBATCH --array=0-{len(tasks) - 1}{limit}",
             f"#SBATCH --chdir={Path.cwd()}",
             f"#SBATCH --output={folder.resolve()}/slurm-%A_%a.out",
             f'exec {task} "$SLURM_ARRAY_TASK_ID"',
@@ -71,10 +81,15 @@ def submit(script: Path) -> str:
 
 
 def run_task(listed: Path, number: int) -> str | None:
-    """Train one run of a script; returns why it failed, if it did. SLURM has given it its cores and its GPU."""
+    """Train one run of a script; returns why it failed, if it did.
+
+    A GPU that SLURM has given it is its own, and may be number 0 to every task, so that locks by number would let tasks
+    wait for each other. Where SLURM has given none, it takes one that no other run has, if it sees any.
+    """
     task = json.loads(listed.read_text(encoding="utf-8"))[number]
     recipe = RECIPES[task["recipe"]["task"]].model_validate(task["recipe"])
-    _, outcome = run_cell(Cell(task["name"], {}, recipe), listed.parent / task["name"], cores(), parent=0, gpus=[])
+    gpus: list[int] | None = [] if os.environ.get("SLURM_JOB_GPUS") else None
+    _, outcome = run_cell(Cell(task["name"], {}, recipe), listed.parent / task["name"], cores(), parent=0, gpus=gpus)
     return outcome if isinstance(outcome, str) else None
 
 

@@ -2,7 +2,8 @@
 
 All names in it are spelled here; those of one task alone in its own class.
 
-runs/NAME/  recipe.yaml  corpus.json  metrics.jsonl  checkpoints/  tensorboard/  status.json (how far it is)
+runs/NAME/  recipe.yaml  corpus.json  metrics.jsonl  checkpoints/  status.json (how far it is)
+            tensorboard/  wandb/  wandb-id.txt (if the recipe asks for them)
             test/{source.txt, references.txt, hypotheses.txt, scores.json}, by pair if there are several
             result.json, log.txt (of one run among many)
 """
@@ -99,6 +100,11 @@ class Run:
     @property
     def tensorboard_folder(self) -> Path:
         return self.folder / "tensorboard"
+
+    @property
+    def wandb_id_file(self) -> Path:
+        """By what Weights & Biases tells this run from all others."""
+        return self.folder / "wandb-id.txt"
 
     @property
     def log_file(self) -> Path:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -182,4 +183,14 @@ class TestStandings:
         lines, expected = corpus(0, 0.2)
         two, _ = corpus(0, 0.25)
         mixed = standings({"one": [lines], "two": [two, lines]}, expected, tokenized=True)
-        assert mixed == compare({"one": [lines], "two": [two]}, expected, tokenized=True)
+        assert all(row.first_seeds_only for row in mixed)
+        like = standings({"one": [lines], "two": [two]}, expected, tokenized=True)
+        assert not any(row.first_seeds_only for row in like)
+        assert [replace(row, first_seeds_only=False) for row in mixed] == like
+        assert like == compare({"one": [lines], "two": [two]}, expected, tokenized=True)
+
+    def test_a_method_may_be_chosen(self) -> None:
+        lines, expected = corpus(0, 0.2)
+        systems = {"one": [lines], "two": [corpus(0, 0.21)[0]]}
+        found = standings(systems, expected, tokenized=True, method="randomization")
+        assert found == compare(systems, expected, tokenized=True, method="randomization")

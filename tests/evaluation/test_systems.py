@@ -42,12 +42,50 @@ def test_equal_names_are_told_apart(folder: Path) -> None:
     ]
 
 
-def test_a_run_on_tokens_is_compared_by_its_text(folder: Path) -> None:
-    (folder / "a-1" / "recipe.yaml").write_text("data: {corpus: ted-gl-en, scheme: words, languages: [gl, en]}")
-    given = ["a-1", "file.txt"]
-    assert read_systems(given, None, tokenized=False).references == ["Ola."]
-    assert read_systems(given, None, tokenized=False).runs["file.txt"] == [["Oi."]]
-    assert read_systems(given, None, tokenized=True).references == ["Ola ."]
+@pytest.fixture
+def tokens(folder: Path) -> Path:
+    """One of the runs, on tokenised text."""
+    run = folder / "a-1"
+    (run / "recipe.yaml").write_text("data: {corpus: ted-gl-en, scheme: words, languages: [gl, en]}")
+    write_lines(run / "test" / "hypotheses.txt", ["It is fine ."])
+    return run
+
+
+@pytest.mark.usefixtures("tokens")
+def test_a_run_on_tokens_is_compared_by_its_text() -> None:
+    result = read_systems(["a-1", "file.txt"], None, tokenized=False)
+    assert result.references == ["Ola."]
+    assert result.runs["a-1"] == [["It is fine."]]
+    result = read_systems(["a-1", "file.txt"], None, tokenized=True)
+    assert result.references == ["Ola ."]
+    assert result.runs["a-1"] == [["It is fine ."]]
+
+
+@pytest.mark.usefixtures("tokens")
+def test_text_beside_a_run_on_tokens_stays_as_it_is(folder: Path) -> None:
+    raw = "it's 'fine'"
+    for name in ("raw.txt", "reference.txt", "a-2/test/hypotheses.txt"):
+        write_lines(folder / name, [raw])
+    (folder / "a-2" / "recipe.yaml").write_text("data: {corpus: ted-gl-en, languages: [gl, en]}")
+    result = read_systems(["a-1", "raw.txt", "a-2"], folder / "reference.txt", tokenized=False)
+    assert result.runs == {"a-1": [["It is fine."]], "raw.txt": [[raw]], "a-2": [[raw]]}
+    assert result.references == [raw]
+
+
+@pytest.mark.usefixtures("folder")
+def test_files_of_a_run_on_tokens_are_what_the_run_is(tokens: Path) -> None:
+    test = tokens / "test"
+    result = read_systems(["a-1/test/hypotheses.txt", "file.txt"], test / "references.txt", tokenized=False)
+    assert result.runs["hypotheses.txt"] == [["It is fine."]]
+    assert result.references == ["Ola."]
+
+
+@pytest.mark.usefixtures("tokens")
+def test_references_agree_where_their_text_does(folder: Path) -> None:
+    write_lines(folder / "other" / "test" / "references.txt", ["Ola."])
+    assert read_systems(["a-1", "other"], None, tokenized=False).references == ["Ola."]
+    with pytest.raises(InputError, match="differ: systems are compared on the same test set"):
+        read_systems(["a-1", "other"], None, tokenized=True)
 
 
 @pytest.mark.usefixtures("folder")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from qknorm.evaluation import wording
@@ -38,6 +40,13 @@ def test_a_difference_is_called_chance_or_not() -> None:
     assert wording.verdict(row(-1.5, 1 / 1001, is_bound=True), "base") == (
         "ours is worse than base by 1.50 BLEU, which is more than chance (95 % interval -2.50 to -0.50, p ≤ 0.001)."
     )
+
+
+def test_what_is_not_known_about_seeds_is_said() -> None:
+    first, other = replace(row(0.5, 0.05), difference=None, p_value=None), row(0.5, 0.05)
+    assert wording.verdicts([first, other])[1].startswith("Each was trained once")
+    assert wording.verdicts([replace(one, first_seeds_only=True) for one in (first, other)])[1] == wording.FIRST_SEEDS
+    assert len(wording.verdicts([replace(one, seeds=2) for one in (first, other)])) == 1
 
 
 def test_the_doubt_about_seeds_is_in_an_interval_only_where_there_are_several() -> None:

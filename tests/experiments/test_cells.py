@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qknorm.errors import InputError
 from qknorm.experiments.sweep.grid import plan
 from qknorm.experiments.sweep.results import PLAN, load_results, write_results
+from qknorm.runs.run import Run
 from tests.sweeps import run
 
 
@@ -38,6 +41,30 @@ def test_a_run_that_fails_does_not_stop_the_others(folder: Path) -> None:
     lines = (folder / "out" / "results.csv").read_text().splitlines()
     assert lines[0] == "p,start,fold,peak,qk_norm,best_val_loss,final_val_loss,best_step,seconds,status"
     assert len(lines) == 9
+
+
+def test_a_result_that_cannot_be_written_does_not_stop_the_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Run.save_result
+
+    def full(self: Run, result: dict[str, Any]) -> None:
+        if self.folder.name == "fold-00":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(self, result)
+
+    planned = plan(folder / "tiny.yaml", None, ["p=2"])
+    cells = [cell.name for cell in planned.cells]
+    assert cells[0] == "fold-00"
+    monkeypatch.setattr(Run, "save_result", full)
+    failures = run(planned, folder / "out")
+    assert failures == {"fold-00": "OSError: [Errno 28] No space left on device"}
+    results = load_results(folder / "out", failures)
+    assert {result.folder.name for result in results if result.status == "done"} == set(cells[1:])
+    assert "No space left" in Run(folder / "out" / "fold-00").log_file.read_text()
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert run(planned, folder / "out") == {}, "its weights were kept"
 
 
 def test_another_recipe_does_not_mix_with_finished_runs(folder: Path) -> None:

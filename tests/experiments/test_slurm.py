@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from qknorm.errors import InputError
-from qknorm.experiments.slurm import Slurm, submit
+from qknorm.experiments.gpus import gpu_of_its_own
+from qknorm.experiments.slurm import Slurm, run_task, submit
 from qknorm.experiments.sweep import grid as sweeps
 from qknorm.experiments.sweep.results import load_results
 from qknorm.screen import Screen
+from tests.caches import new_cache
 
 # Like sbatch, but every task of the array runs at once, and here.
 SBATCH = """#!{python}
@@ -34,8 +38,8 @@ def sbatch(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
 
 
-def left_to_slurm(folder: Path, *changes: str) -> Slurm:
-    slurm = Slurm()
+def left_to_slurm(folder: Path, *changes: str, at_once: int | None = None) -> Slurm:
+    slurm = Slurm(at_once)
     planned = sweeps.plan(folder / "tiny.yaml", None, ["folds=null", *changes])
     assert sweeps.run(planned, folder / "out", Screen(quiet=True), slurm) == {}
     return slurm
@@ -53,6 +57,49 @@ def test_each_task_of_the_array_trains_one_run(folder: Path, monkeypatch: pytest
     assert {result.status for result in load_results(folder / "out")} == {"done"}
     monkeypatch.chdir(folder)
     assert not left_to_slurm(folder).cells, "what is done is not run again"
+
+
+def list_in(script: Path) -> Path:
+    """The runs of a script's tasks."""
+    (path,) = re.findall(r"\S+\.json", script.read_text())
+    return Path(path)
+
+
+def test_what_is_queued_keeps_its_run_when_the_command_is_called_again(folder: Path) -> None:
+    queued = list_in(left_to_slurm(folder).write(folder / "out"))
+    assert run_task(queued, 0) is None
+    slurm = left_to_slurm(folder)
+    assert list(slurm.cells) == ["p-3", "qk_norm-none"]
+    assert list_in(slurm.write(folder / "out")) != queued
+    assert run_task(queued, 2) is None
+    assert list(left_to_slurm(folder).cells) == ["p-3"]
+
+
+def test_the_same_runs_have_the_same_list(folder: Path) -> None:
+    first, again = (list_in(left_to_slurm(folder).write(folder / "out")) for _ in range(2))
+    assert first == again
+
+
+def test_no_more_tasks_at_once_than_somebody_wants(folder: Path) -> None:
+    assert "#SBATCH --array=0-2\n" in left_to_slurm(folder).write(folder / "out").read_text()
+    assert "#SBATCH --array=0-2%2\n" in left_to_slurm(folder, at_once=2).write(folder / "out").read_text()
+
+
+@pytest.mark.parametrize(("given", "taken"), [("", [2]), ("5", [])], ids=["not managed by SLURM", "given by SLURM"])
+def test_a_task_takes_a_gpu_that_no_other_has_unless_slurm_gave_it_one(
+    given: str, taken: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(folder / "cache"))
+    monkeypatch.setenv("SLURM_JOB_GPUS", given)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", found.append)
+    listed = list_in(left_to_slurm(folder).write(folder / "out"))
+    with gpu_of_its_own(None), gpu_of_its_own(None):
+        assert found == [0, 1]
+        assert run_task(listed, 0) is None
+    assert found[2:] == taken
 
 
 def test_a_task_that_fails_says_why_and_leaves_the_others(folder: Path) -> None:

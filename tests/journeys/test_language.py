@@ -148,12 +148,14 @@ def test_a_sweep_on_a_local_ray_cluster(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_slurm_gets_a_script_and_the_same_command_collects(command: Command) -> None:
-    arguments = ["sweep", "sweep.yaml", "p=[2]", "folds=null", "--backend", "slurm"]
+    arguments = ["sweep", "sweep.yaml", "p=[2]", "folds=null", "--backend", "slurm", "--jobs", "1"]
     done = command(*arguments)
     assert done.code == 0, done.errors
+    assert "--array=0-1%1\n" in Path("runs/tiny/slurm.sh").read_text()
     assert "0 of 2 runs are done in runs/tiny\nSubmit with: sbatch runs/tiny/slurm.sh\n2 runs are left" in done.out
+    (listed,) = Path("runs/tiny").glob("slurm-*.json")
     for number in (0, 1):
-        assert run_task(Path("runs/tiny/slurm.json"), number) is None
+        assert run_task(listed, number) is None
     done = command(*arguments)
     assert done.code == 0, done.errors
     assert "2 of 2 runs are done in runs/tiny" in done.out
@@ -177,6 +179,16 @@ def test_a_failed_run_is_told_and_kept_apart(command: Command) -> None:
         (["train", "sweep.yaml"], "is a sweep of many runs; try: qknorm sweep sweep.yaml"),
         (["sweep", "sweep.yaml", "--gpus", "99"], "there is no GPU '99' on this machine"),
         (["sweep", "sweep.yaml", "--submit"], "--submit is for --backend slurm"),
+        (["sweep", "sweep.yaml", "--address", "tcp://x"], "--address is for --backend dask and --backend ray"),
+        (["sweep", "sweep.yaml", "--backend", "slurm", "--address", "x"], "--address is for --backend dask and"),
+        (
+            ["sweep", "sweep.yaml", "--backend", "slurm", "--gpus", "0"],
+            "--gpus is for this machine; SBATCH_GPUS=1 lets",
+        ),
+        (
+            ["train", "shakespeare", "--minutes", "5"],
+            "--minutes are planned for translators; a language model is trained for training.iterations, such as",
+        ),
         (["generate", "nowhere"], "nowhere is not a run folder"),
     ],
 )

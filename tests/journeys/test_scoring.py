@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from qknorm.data.textfiles import write_lines
+from qknorm.evaluation import wording
+from tests.caches import new_cache
 from tests.evaluation.test_scores import corpus
 from tests.journeys.conftest import Command
+from tests.phrases import write_phrases
+from tests.sweeps import TRANSLATORS
 
 
 @pytest.fixture
@@ -52,6 +56,24 @@ def test_compare_several_seeds(files: Command) -> None:
     assert 0 < ours["difference_low"] < ours["difference"] < ours["difference_high"]
     printed = files("compare", *systems, "--ref", "ref").out
     assert f"{ours['bleu']:.2f} ± {ours['bleu_sd']:.2f}" in printed
+
+
+def test_compare_a_sweep_some_of_whose_seeds_are_not_done(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
+    write_phrases(tmp_path, train=200, held_out=8)
+    Path("translators.yaml").write_text(TRANSLATORS)
+    assert command("sweep", "translators.yaml", "--jobs", "1").code == 0
+    rows = json.loads(command("compare", "runs/translators", "--json").out)
+    assert [(row["seeds"], row["first_seeds_only"]) for row in rows] == [(2, False), (2, False)]
+    Path("runs/translators/heads-2_seed-2/result.json").unlink()
+    rows = json.loads(command("compare", "runs/translators", "--json").out)
+    assert [(row["seeds"], row["first_seeds_only"]) for row in rows] == [(1, True), (1, True)]
+    assert wording.FIRST_SEEDS in " ".join(command("compare", "runs/translators").out.split())
+    Path("runs/translators/heads-2_seed-1/result.json").unlink()
+    (row,) = json.loads(command("compare", "runs/translators", "--json").out)
+    assert (row["name"], row["seeds"]) == ("heads 1", 2)
 
 
 @pytest.mark.parametrize(

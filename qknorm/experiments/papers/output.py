@@ -48,7 +48,7 @@ def page(experiment: Experiment, table: Table) -> str:
         formats.as_markdown([table.columns, ["---"] * len(table.columns), *table.lines]),
         *(f"**Result{_on(result, table)}.** {' '.join(result.sentences)}" for result in table.results),
         f"**Result.** {' '.join(table.sentences)}" if table.sentences else "",
-        f"**Caveat.** {' '.join(caveats(experiment, table.results))}",
+        f"**Caveat.** {' '.join(caveats(experiment, table))}",
         source(experiment.table.paper),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -73,10 +73,10 @@ def how_scored(as_tokens: bool) -> str:
     return "that of Moses' tokens (multi-bleu)" if as_tokens else "SacreBLEU of the text"
 
 
-def caveats(experiment: Experiment, results: Sequence[Result]) -> list[str]:
-    """What the table itself says against it, and what its statistics do not say."""
-    sentences = [experiment.table.caveat] if experiment.table.caveat else []
-    if seeds := [row.seeds for result in results for row in result.compared]:
+def caveats(experiment: Experiment, table: Table) -> list[str]:
+    """What the table itself says against it, what its runs do, and what its statistics do not say."""
+    sentences = [*filter(None, [experiment.table.caveat]), *table.caveats]
+    if seeds := [row.seeds for result in table.results for row in result.compared]:
         sentences.append(f"A 95 % interval is {wording.about_interval(min(seeds))}")
     if experiment.size != "paper" and experiment.table.pairs:
         sentences.append("A difference to the paper is one between sizes, too.")
@@ -90,7 +90,7 @@ def _on(result: Result, table: Table) -> str:
 def as_latex(experiment: Experiment, table: Table) -> str:
     """A floating table whose caption says what was shrunk."""
     title = experiment.table.title
-    caption = " ".join([title if title[-1:] in ".?!" else f"{title}.", *setting(experiment)])
+    caption = " ".join([title if title[-1:] in ".?!" else f"{title}.", *setting(experiment), *table.caveats])
     return formats.as_latex(caption, table.columns, table.lines, text_columns=2)
 
 

@@ -14,9 +14,8 @@ from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell, Runner, is_done, read_result
 from qknorm.experiments.minutes import by_plan, kept_plan
-from qknorm.experiments.papers.henry import FULL
 from qknorm.experiments.papers.sizes import STAND_IN, Size, settings
-from qknorm.experiments.papers.table import PAIRS, RowRecipe, TableRecipe
+from qknorm.experiments.papers.table import FULL, PAIRS, RowRecipe, TableRecipe
 from qknorm.runs.recipe import Part, Recipe, checked, merged
 from qknorm.screen import Screen
 

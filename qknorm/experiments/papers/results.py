@@ -40,7 +40,7 @@ class Row:
     """The learning rate that was best on dev, where several were tried."""
     rates_tried: int = 0
     hours: float | None = None
-    """Of training, all seeds and all rates that were tried."""
+    """Of training: see `hours_of`."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,11 @@ class Result:
     rows: list[Row]
     compared: list[Comparison]
     """The systems that were run, by their labels, the reference first if it is among them."""
-    first_seeds_only: bool
-    """Some systems have one seed so far, so of every system the first is compared."""
 
     @property
     def sentences(self) -> list[str]:
         """Which systems differ from the reference by more than chance."""
-        verdicts = wording.verdicts(self.compared, self.first_seeds_only) if self.compared else []
+        verdicts = wording.verdicts(self.compared) if self.compared else []
         return verdicts or ["Nothing can be compared yet."]
 
 
@@ -71,11 +69,35 @@ def result_of(experiment: Experiment, contest: Contest, folder: Path) -> Result:
         if ours := by_label.get(row.system):
             row = _measured(row, ours, entrant, folder)
         rows.append(_held_against_paper(row) if experiment.table.is_comparable(contest.pair) else row)
-    return Result(contest, rows, measured, _first_seeds_only(contest, folder))
+    return Result(contest, rows, measured)
 
 
-def _first_seeds_only(contest: Contest, folder: Path) -> bool:
-    return len({len(done) == 1 for entrant in contest.entrants if (done := entrant.done(folder))}) > 1
+def hours_of(entrant: Entrant, folder: Path) -> float:
+    """Of training, all seeds and all rates that were tried."""
+    return float(sum(read_result(run)["seconds"] for run in entrant.trained(folder)) / 3600)
+
+
+def rate_caveats(experiment: Experiment, contest: Contest, folder: Path) -> list[str]:
+    """Which rows were best at an end of the learning rates that they tried: what lies beyond it is not known."""
+    sentences = []
+    for end, beyond, extreme in (("lowest", "lower", min), ("highest", "higher", max)):
+        there = [
+            experiment.row(entrant).title
+            for entrant in contest.entrants
+            if _tried(entrant, folder) > 1
+            and entrant.chosen(folder).rate == extreme(candidate.rate or 0.0 for candidate in entrant.candidates)
+        ]
+        if there:
+            names = " and ".join(filter(None, [", ".join(there[:-1]), there[-1]]))
+            were = "was" if len(there) == 1 else "were"
+            sentences.append(f"{names} {were} best at the {end} rate tried, so a {beyond} one may be better still.")
+    return sentences
+
+
+def _tried(entrant: Entrant, folder: Path) -> int:
+    """How many rates were trained with, where there are several."""
+    several = entrant.candidates if len(entrant.candidates) > 1 else ()
+    return sum(candidate.dev_bleu(folder) is not None for candidate in several)
 
 
 def _compared(experiment: Experiment, contest: Contest, folder: Path) -> list[Comparison]:
@@ -122,7 +144,7 @@ def _published(experiment: Experiment, contest: Contest, entrant: Entrant) -> Ro
 
 
 def _measured(row: Row, ours: Comparison, entrant: Entrant, folder: Path) -> Row:
-    several = len(entrant.candidates) > 1
+    tried = _tried(entrant, folder)
     return replace(
         row,
         ours=ours.bleu,
@@ -133,9 +155,9 @@ def _measured(row: Row, ours: Comparison, entrant: Entrant, folder: Path) -> Row
         p_value=ours.p_value,
         p_is_bound=ours.p_is_bound,
         seeds=ours.seeds,
-        rate=entrant.chosen(folder).rate if several else None,
-        rates_tried=sum(candidate.dev_bleu(folder) is not None for candidate in entrant.candidates) if several else 0,
-        hours=sum(read_result(run)["seconds"] for run in entrant.trained(folder)) / 3600,
+        rate=entrant.chosen(folder).rate if tried else None,
+        rates_tried=tried,
+        hours=hours_of(entrant, folder),
     )
 
 

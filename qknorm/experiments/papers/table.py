@@ -249,3 +249,7 @@ def _first_problem(error: ValidationError, known: Sequence[str]) -> str:
         return f"{where} is missing"
     message = first["msg"].removeprefix("Value error, ")
     return f"{where} {message[0].lower()}{message[1:]}" if where else message
+
+
+FULL, BASELINE = (load_systems()[name] for name in ("qknorm", "baseline"))
+"""The first paper's two models (Henry et al. 2020)."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from qknorm.evaluation import wording
 from qknorm.experiments.cells import read_result
 from qknorm.experiments.papers import henry_figures
-from qknorm.experiments.papers.plan import Contest, Experiment
-from qknorm.experiments.papers.results import Result, Row, result_of
+from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
+from qknorm.experiments.papers.results import Result, Row, hours_of, rate_caveats, result_of
 from qknorm.runs.translator_run import TranslatorRun
 
 DATA_COLUMNS = ("examples", "words", "parameters", "L", "dev BLEU", "hours")
@@ -30,11 +30,23 @@ class Table:
     """Of a table of BLEU, for each corpus."""
     sentences: list[str] = field(default_factory=list)
     """What comes out of any other table."""
+    caveats: list[str] = field(default_factory=list)
+    """What is said against the runs themselves."""
 
 
 def view(experiment: Experiment, folder: Path) -> Table:
     """What is known so far; figures are drawn on the way."""
-    return _VIEWS[experiment.table.shows](experiment, folder)
+    shown = _VIEWS[experiment.table.shows](experiment, folder)
+    return replace(shown, caveats=_caveats(experiment, folder))
+
+
+def _caveats(experiment: Experiment, folder: Path) -> list[str]:
+    several = len(experiment.contests) > 1
+    return [
+        f"On {contest.title} {sentence}" if several else sentence
+        for contest in experiment.contests
+        for sentence in rate_caveats(experiment, contest, folder)
+    ]
 
 
 def _bleu(experiment: Experiment, folder: Path) -> Table:
@@ -84,22 +96,24 @@ def _data(experiment: Experiment, folder: Path) -> Table:
     for contest in experiment.contests:
         if published := experiment.table.data.get(contest.pair or ""):
             lines.append([contest.title, "paper", *(f"{published[column]:,.10g}" for column in DATA_COLUMNS)])
-        done = contest.entrants[0].done(folder)
-        lines.append([contest.title, "ours", *(_described(done[0]) if done else _nothing(DATA_COLUMNS))])
+        entrant = contest.entrants[0]
+        lines.append([contest.title, "ours", *(_described(entrant, folder) or _nothing(DATA_COLUMNS))])
     trained = sum(bool(contest.entrants[0].done(folder)) for contest in experiment.contests)
     sentence = f"{trained} of {len(experiment.contests)} corpora were trained on, and stand beside what was published."
     return _as_records(["corpus", "", *DATA_COLUMNS], lines, [sentence])
 
 
-def _described(folder: Path) -> list[str]:
-    """The columns of Table 1 for a finished run."""
-    run, result = TranslatorRun.open(folder), read_result(folder)
+def _described(entrant: Entrant, folder: Path) -> list[str]:
+    """The columns of Table 1 for the first finished run; empty without one. Only the hours are those of all runs."""
+    if not (done := entrant.done(folder)):
+        return []
+    run, result = TranslatorRun.open(done[0]), read_result(done[0])
     (about,), parts = json.loads(run.corpus_file.read_text(encoding="utf-8"))["pairs"], run.parts
     assert parts.scale_init is not None
     length = (1 + math.sqrt(1 + 4 * 2**parts.scale_init)) / 2  # g = log2(L² − L), solved for L
     parameters = sum(parameter.numel() for parameter in run.make_model().parameters())
     numbers = f"{about['kept']:,}", f"{about['words']:,}", f"{parameters:,}", f"{length:.0f}"
-    return [*numbers, f"{result['best_dev_bleu']:.2f}", f"{result['seconds'] / 3600:.2f}"]
+    return [*numbers, f"{result['best_dev_bleu']:.2f}", f"{hours_of(entrant, folder):.2f}"]
 
 
 def _attention(experiment: Experiment, folder: Path) -> Table:

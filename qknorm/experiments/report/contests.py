@@ -12,7 +12,7 @@ from typing import Any
 from qknorm.evaluation.significance import Comparison, standings
 from qknorm.experiments.papers import plan as papers
 from qknorm.experiments.papers.plan import Experiment
-from qknorm.experiments.papers.results import Row, result_of
+from qknorm.experiments.papers.results import Row, rate_caveats, result_of
 from qknorm.experiments.report.collect import Tested, TranslatorRun
 
 
@@ -84,12 +84,12 @@ class Contest:
     title: str
     sentences: int
     entries: list[Entry]
-    first_seeds_only: bool
-    """Some systems have one seed: of the others, too, only the first is compared."""
     as_tokens: bool = False
     """BLEU is that of tokens, not of the text."""
     experiment: Experiment | None = None
     """The one whose table this is; without it, the systems of a folder are compared among themselves."""
+    caveats: Sequence[str] = ()
+    """What is said against its runs."""
 
     @property
     def rows(self) -> list[Comparison]:
@@ -145,10 +145,10 @@ def _among_themselves(test_set: TestSet) -> Contest:
     participants = test_set.participants
     lines = {entrant.system.name: [test.hypotheses for test in entrant.tests] for entrant in participants}
     rows = standings(lines, test_set.references, tokenized=False)
-    paired = list(zip(participants, rows, strict=True))
-    entries = [Entry(entrant.system, entrant.tests[: row.seeds], row) for entrant, row in paired]
-    mixed = any(row.seeds < len(entrant.tests) for entrant, row in paired)
-    return Contest(test_set.title, len(test_set.references), entries, mixed)
+    entries = [
+        Entry(entrant.system, entrant.tests[: row.seeds], row) for entrant, row in zip(participants, rows, strict=True)
+    ]
+    return Contest(test_set.title, len(test_set.references), entries)
 
 
 def _of_experiment(
@@ -169,7 +169,8 @@ def _of_experiment(
         entries.append(Entry(runs[0][0], [run.tests[0] for _, run in runs], row, published[row.name]))
     title, as_tokens = f"{experiment.table.title}, {contest.title}", experiment.as_tokens(contest)
     sentences = len(entries[0].tests[0].references)
-    return Contest(title, sentences, entries, result.first_seeds_only, as_tokens, experiment)
+    caveats = rate_caveats(experiment, contest, folder)
+    return Contest(title, sentences, entries, as_tokens, experiment, caveats)
 
 
 def _differ_in_seed_alone(run: TranslatorRun, group: Sequence[TranslatorRun]) -> bool:

@@ -24,9 +24,8 @@ def answer(results: Sequence[RunResult]) -> Answer:
     if not systems:
         return Answer()
     compared = _compared({name: [run.folder for run in runs] for name, runs in systems.items()})
-    first_seeds_only = len({len(runs) == 1 for runs in systems.values()}) > 1
     return Answer(
-        sentences=wording.verdicts(list(compared.values()), first_seeds_only) if compared else [],
+        sentences=wording.verdicts(list(compared.values())) if compared else [],
         tables=[_table(systems, compared)],
         numbers={"comparisons": [asdict(row) for row in compared.values()]},
         records=[_record(name, runs, compared.get(name)) for name, runs in systems.items()],

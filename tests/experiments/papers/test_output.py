@@ -4,8 +4,13 @@ import csv
 import json
 from pathlib import Path
 
+from qknorm.experiments.machines import Machines
+from qknorm.experiments.papers import plan as planning
 from qknorm.experiments.papers.output import write
+from qknorm.experiments.papers.table import load_table
 from qknorm.experiments.papers.views import view
+from qknorm.runs.run import Run
+from qknorm.screen import Screen
 from tests.experiments.papers.plans import planned
 
 
@@ -23,3 +28,17 @@ def test_a_table_comes_in_every_form(own: str, talks: str, tmp_path: Path) -> No
     assert "SMOKE SIZE" in tex
     assert tex.count("rule\n") == 3
     assert json.loads(path.with_suffix(".json").read_text())["plan"]["name"] == "own"
+
+
+def test_table_1_at_several_rates_counts_all_hours_and_says_where_the_best_was(talks: str, tmp_path: Path) -> None:
+    table = load_table("henry-table1").model_copy(update={"rates": (0.002, 0.004)})
+    plan = planning.plan(table, "henry-table1", "smoke", talks, seeds=1)
+    assert Machines(jobs=1).run_missing("test", plan.runs(tmp_path), tmp_path, Screen(quiet=True)) == {}
+    for cell, hours in zip(plan.runs(tmp_path), (1, 2), strict=True):
+        Run(tmp_path / cell.name).save_result({"best_dev_bleu": hours, "seconds": 3600 * hours})
+    shown = view(plan.experiment, tmp_path)
+    assert [line[-2:] for line in shown.lines] == [["2.00", "3.00"]]
+    path = write(plan, shown, tmp_path)
+    told = "QKNorm + LayerNorm was best at the highest rate tried, so a higher one may be better still."
+    assert told in path.read_text().partition("**Caveat.**")[2]
+    assert told in path.with_suffix(".tex").read_text()

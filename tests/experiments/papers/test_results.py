@@ -10,7 +10,7 @@ from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.papers.output import write
-from qknorm.experiments.papers.results import Row, result_of
+from qknorm.experiments.papers.results import Row, rate_caveats, result_of
 from qknorm.experiments.papers.views import view
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
@@ -59,6 +59,48 @@ def test_a_table_with_what_is_done_and_what_is_not(talks: str, tmp_path: Path) -
 def test_a_figure_stands_for_any_corpus_where_no_pair_is_named(own: str, talks: str, tmp_path: Path) -> None:
     experiment = planned(own, "smoke", talks).experiment
     assert [row.paper for row in result_of(experiment, experiment.contests[0], tmp_path).rows] == [None, 20]
+
+
+@pytest.mark.parametrize(
+    ("bleu", "expected"),
+    [
+        (
+            {0.001: 3, 0.002: 2, 0.004: 1},
+            "A norm was best at the lowest rate tried, so a lower one may be better still.",
+        ),
+        (
+            {0.001: 1, 0.002: 2, 0.004: 3},
+            "A norm was best at the highest rate tried, so a higher one may be better still.",
+        ),
+        ({0.001: 1, 0.002: 3, 0.004: 2}, None),
+        ({0.001: 1, 0.002: 3}, None),  # the highest has failed, or is not done
+        ({0.001: 3}, None),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_a_best_rate_at_the_end_of_those_tried_is_told(
+    bleu: dict[float, float], expected: str | None, talks: str, tmp_path: Path
+) -> None:
+    table = "{title: T, rates: [0.001, 0.002, 0.004], rows: [{like: qknorm, name: a, label: A norm}]}"
+    (tmp_path / "rates.yaml").write_text(table)
+    experiment = planned(str(tmp_path / "rates.yaml"), "smoke", talks).experiment
+    (contest,) = experiment.contests
+    for candidate in contest.entrants[0].candidates:
+        if candidate.rate in bleu:
+            run = Run(tmp_path / candidate.runs[0])
+            run.save_result({"best_dev_bleu": bleu[candidate.rate]})
+    assert rate_caveats(experiment, contest, tmp_path) == ([] if expected is None else [expected])
+
+
+def test_rows_that_were_best_at_the_same_end_share_a_sentence(own: str, talks: str, tmp_path: Path) -> None:
+    experiment = planned(own, "smoke", talks).experiment
+    (contest,) = experiment.contests
+    for run in (run for entrant in contest.entrants for candidate in entrant.candidates for run in candidate.runs):
+        Run(tmp_path / run).save_result({"best_dev_bleu": 4.0 if "rate-0.004" in run else 2.0})
+    assert rate_caveats(experiment, contest, tmp_path) == [
+        "QKNorm + LayerNorm and p = 3 & more were best at the highest rate tried, so a higher one may be better still."
+    ]
 
 
 def test_no_difference_from_a_figure_whose_text_is_not_known(own: str) -> None:

@@ -35,7 +35,7 @@ def test_where_a_system_has_one_seed_the_first_of_each_are_compared(run: Transla
     systems = systems_of([varied(run, "a1", 1), varied(run, "a2", 2), varied(run, "b", 1, p=3.0)])
     assert [system.name for system in systems] == ["a", "b"]
     (contest,) = contests_of(systems)
-    assert contest.first_seeds_only
+    assert all(row.first_seeds_only for row in contest.rows)
     assert [entry.compared.seeds for entry in contest.entries] == [1, 1]
 
 

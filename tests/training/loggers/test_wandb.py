@@ -10,8 +10,10 @@ import pytest
 
 from qknorm.data.textfiles import read_lines
 from qknorm.runs.language_recipe import LanguageRecipe
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
 from qknorm.training.language import train
+from qknorm.training.loggers.wandb import WandB
 
 RECIPE = {
     "data": {"file": "text"},
@@ -61,3 +63,24 @@ def test_a_language_model_is_followed_offline_unless_the_user_says_otherwise(
     }
     assert "g/blocks.0.attention" in wandb.logged[4]
     assert wandb.is_finished
+
+
+def test_an_id_belongs_to_a_run_and_not_to_the_name_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = PretendedWandB()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    runs = [Run(tmp_path / size / "qknorm_seed-1") for size in ("small", "medium")]
+
+    def begin(run: Run) -> str:
+        WandB(run, 0)
+        assert wandb.settings["name"] == "qknorm_seed-1"
+        assert wandb.settings["resume"] == "allow"
+        return str(wandb.settings["id"])
+
+    for run in runs:
+        run.folder.mkdir(parents=True)
+        run.save_recipe(LanguageRecipe.model_validate(RECIPE))
+    first, other = map(begin, runs)
+    assert first != other
+    assert [begin(run) for run in runs] == [first, other], "a run that is resumed goes on with its own"

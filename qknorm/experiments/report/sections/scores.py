@@ -93,7 +93,7 @@ def _table(contest: Contest) -> ScoreTable:
         Line(entry, entry.compared.name, [row[name] for name in columns])
         for entry, row in zip(contest.entries, cells, strict=True)
     ]
-    verdicts = wording.verdicts(contest.rows, contest.first_seeds_only)
+    verdicts = wording.verdicts(contest.rows)
     sentences = verdicts if contest.experiment or len(lines) > 2 else []  # of two systems the head of the page says it
     terms = _terms(contest, columns)
     return ScoreTable(contest, _about(contest), ["system", *columns], lines, _figure(contest), sentences, terms)
@@ -106,7 +106,7 @@ def _about(contest: Contest) -> list[tuple[str, str]]:
     return [
         ("Question", table.question),
         ("Setting", " ".join(setting(contest.experiment))),
-        ("Caveat", table.caveat),
+        ("Caveat", " ".join(filter(None, [table.caveat, *contest.caveats]))),
     ]
 
 
@@ -201,7 +201,7 @@ def _best(contest: Contest, several: bool) -> str:
     )
     if len(contest.entries) != 2:
         return sentence
-    return " ".join([sentence, *wording.verdicts(contest.rows, contest.first_seeds_only)])
+    return " ".join([sentence, *wording.verdicts(contest.rows)])
 
 
 def _state(run: TranslatorRun) -> str:

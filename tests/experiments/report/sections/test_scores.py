@@ -55,6 +55,15 @@ class TestBesideATable:
             (sentence,) = re.findall(f"{start}.*?\\)\\.", written)
             assert sentence in text
 
+    def test_a_best_rate_at_the_end_of_those_tried_is_told(
+        self, table: Path, trained_run: Path, tmp_path: Path
+    ) -> None:
+        rated = experiment(trained_run, tmp_path, table.parents[1] / "corpus" / "talks", rates="[0.001, 0.002]")
+        write_report(tmp_path, tmp_path / "report.html")
+        told = "shorter, whole and almost whole were best at the lowest rate tried, so a lower one may be better still."
+        assert told in rated.read_text()
+        assert f"Nothing was trained. {told}" in Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+
     def test_what_was_shrunk_is_said_at_the_head(self, table_page: str) -> None:
         assert "SMOKE SIZE" in table_page[: table_page.index("<nav")]
 
