@@ -48,6 +48,10 @@ def page(experiment: Experiment, table: Table) -> str:
         formats.as_markdown([table.columns, ["---"] * len(table.columns), *table.lines]),
         *(f"**Result{_on(result, table)}.** {' '.join(result.sentences)}" for result in table.results),
         f"**Result.** {' '.join(table.sentences)}" if table.sentences else "",
+        *(
+            f"![Dev scores of each row by its learning rate](../figures/{picture.parent.name}/{picture.name})"
+            for picture in table.pictures
+        ),
         f"**Caveat.** {' '.join(caveats(experiment, table))}",
         source(experiment.table.paper),
     ]
@@ -60,7 +64,10 @@ def setting(experiment: Experiment) -> list[str]:
     if experiment.table.shows == "bleu":
         kinds = {experiment.as_tokens(contest) for contest in experiment.contests}
         sentences += [f"Test BLEU is {how_scored(as_tokens)}." for as_tokens in sorted(kinds)]
-    if rates := experiment.table.rates_at(experiment.size):
+    rates = experiment.table.rates_at(experiment.size)
+    if len(rates) == 1:
+        sentences.append(f"The learning rate of every row rises to {rates[0]:g}.")
+    elif rates:
         tried = ", ".join(f"{rate:g}" for rate in rates)
         sentences.append(
             f"Every row was trained with its first seed at the learning rates {tried}, and has the one that was best "

@@ -11,7 +11,7 @@ from typing import Any
 
 from qknorm.evaluation import wording
 from qknorm.experiments.cells import read_result
-from qknorm.experiments.papers import henry_figures
+from qknorm.experiments.papers import henry_figures, rates_figure
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
 from qknorm.experiments.papers.results import Result, Row, hours_of, rate_caveats, result_of
 from qknorm.runs.translator_run import TranslatorRun
@@ -32,12 +32,15 @@ class Table:
     """What comes out of any other table."""
     caveats: list[str] = field(default_factory=list)
     """What is said against the runs themselves."""
+    pictures: list[Path] = field(default_factory=list)
+    """Of the learning rates that were tried, for each corpus where there were several."""
 
 
 def view(experiment: Experiment, folder: Path) -> Table:
     """What is known so far; figures are drawn on the way."""
     shown = _VIEWS[experiment.table.shows](experiment, folder)
-    return replace(shown, caveats=_caveats(experiment, folder))
+    drawn = [rates_figure.draw(experiment, contest, folder) for contest in experiment.contests]
+    return replace(shown, caveats=_caveats(experiment, folder), pictures=[path for path in drawn if path is not None])
 
 
 def _caveats(experiment: Experiment, folder: Path) -> list[str]:

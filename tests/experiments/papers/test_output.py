@@ -6,7 +6,7 @@ from pathlib import Path
 
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.papers import plan as planning
-from qknorm.experiments.papers.output import write
+from qknorm.experiments.papers.output import setting, write
 from qknorm.experiments.papers.table import load_table
 from qknorm.experiments.papers.views import view
 from qknorm.runs.run import Run
@@ -28,6 +28,16 @@ def test_a_table_comes_in_every_form(own: str, talks: str, tmp_path: Path) -> No
     assert "SMOKE SIZE" in tex
     assert tex.count("rule\n") == 3
     assert json.loads(path.with_suffix(".json").read_text())["plan"]["name"] == "own"
+    assert "learning-rates.png" not in path.read_text(), "nothing was trained at several rates"
+
+
+def test_one_rate_for_all_rows_is_told_as_such(talks: str) -> None:
+    assert setting(planned("henry-table4", "medium", talks).experiment)[-1] == (
+        "The learning rate of every row rises to 0.00075."
+    )
+    assert (
+        "at the learning rates 0.00075, 0.0015, and" in setting(planned("henry-table6", "medium", talks).experiment)[-1]
+    )
 
 
 def test_table_1_at_several_rates_counts_all_hours_and_says_where_the_best_was(talks: str, tmp_path: Path) -> None:
@@ -42,3 +52,5 @@ def test_table_1_at_several_rates_counts_all_hours_and_says_where_the_best_was(t
     told = "QKNorm + LayerNorm was best at the highest rate tried, so a higher one may be better still."
     assert told in path.read_text().partition("**Caveat.**")[2]
     assert told in path.with_suffix(".tex").read_text()
+    assert "](../figures/talks/learning-rates.png)" in path.read_text()
+    assert (tmp_path / "figures" / "talks" / "learning-rates.png").read_bytes().startswith(b"\x89PNG")

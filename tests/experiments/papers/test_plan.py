@@ -45,7 +45,7 @@ def test_a_row_that_names_a_default_differs_from_one_that_leaves_it_to_the_plan(
     """At medium the plan decides how many heads the full model has, so eight of them are a row of their own."""
     plan = planned("henry-table4", "medium", "multi30k-en-de")
     assert {run_of(plan, f"heads-{heads}").recipe.model.heads for heads in (4, 8)} == {4, 8}
-    assert run_of(plan, "heads-8").name == "multi30k-en-de/heads-8_seed-1"
+    assert run_of(plan, "heads-8").name == "multi30k-en-de/heads-8_rate-0.00075_seed-1"
     plan = planned("future-work", "medium", "multi30k-en-de")
     assert run_of(plan, "qknorm").name != run_of(plan, "heads-8").name
 
