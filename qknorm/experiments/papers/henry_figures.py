@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -18,6 +20,12 @@ from qknorm.decoding.translator import Explanation, Translator
 from qknorm.experiments.figures import COLOURS, STYLE, save
 from qknorm.runs.run import Run
 
+KINDS = {
+    "encoder": r"encoder\.\d+\.attention",
+    "decoder": r"decoder\.\d+\.attention",
+    "decoder, at the source": r"decoder\.\d+\.source_attention",
+}
+"""Kinds of attention: the names of their layers in metrics.jsonl."""
 HEADS = 4
 _SENTENCES = 100  # of the test set, for the entropies
 _MARKERS = "osD^"
@@ -36,9 +44,9 @@ def draw(runs: Mapping[str, Sequence[Path]], folder: Path) -> list[list[str]]:
     spread = {
         label: torch.stack([entropies(translator, sources) for translator in own]) for label, own in translators.items()
     }
-    courses = {label: course(own[0]) for label, own in runs.items()}
+    courses = {kind: {label: course(own, kind) for label, own in runs.items()} for kind in KINDS}
     with mpl.rc_context(STYLE):
-        if all(len(found.updates) > 1 for found in courses.values()):
+        if all(len(found.updates) > 1 for by_label in courses.values() for found in by_label.values()):
             save(over_training(courses), folder / "entropy-over-training")
         for number, (label, (first, *_)) in enumerate(translators.items(), 1):
             save(heads(first.explain(sentence), label), folder / f"figure-{number}")
@@ -93,22 +101,32 @@ def _relative_entropy(weights: Tensor) -> Tensor:
 
 
 class Course(NamedTuple):
-    """How diffuse every head of the encoder was at each validation of a run."""
+    """How diffuse every head of a kind was at each validation of a system's runs."""
 
     updates: list[int]
     entropies: Tensor
-    """(validations, layers, heads)"""
+    """(validations, layers, heads), the mean over runs"""
 
 
-def course(run: Path) -> Course:
-    """Of a run's dev set; empty for a run of an earlier version, which did not watch its heads."""
+def course(runs: Sequence[Path], kind: str) -> Course:
+    """On the dev set; empty if a run is of an earlier version, which did not watch its heads."""
+    found = [_course(run, kind) for run in runs]
+    updates = [update for update in found[0] if all(update in own for own in found)]
+    heads = [torch.tensor([own[update] for own in found]).mean(0) for update in updates]
+    return Course(updates, torch.stack(heads) if heads else torch.empty(0))
+
+
+def _course(run: Path, kind: str) -> dict[int, list[list[float]]]:
+    """The heads of each layer by the update."""
     lines = [line for line in Run(run).metrics() if "entropy" in line]
-    heads = [[own for name, own in line["entropy"].items() if name.startswith("encoder")] for line in lines]
-    return Course([line["step"] for line in lines], torch.tensor(heads))
+    return {
+        line["step"]: [own for name, own in line["entropy"].items() if re.fullmatch(KINDS[kind], name)]
+        for line in lines
+    }
 
 
 def first_crossing(one: Course, other: Course) -> int | None:
-    """From which update on the heads of one run are in the mean sharper than those of the other; None if never."""
+    """From which update on the heads of one system are in the mean sharper than those of another; None if never."""
     common = [update for update in one.updates if update in other.updates]
     sharper = [_mean_at(one, update) < _mean_at(other, update) for update in common]
     last = max((place for place, is_sharper in enumerate(sharper) if not is_sharper), default=-1) + 1
@@ -119,28 +137,38 @@ def _mean_at(found: Course, update: int) -> float:
     return float(found.entropies[found.updates.index(update)].mean())
 
 
-def over_training(courses: Mapping[str, Course]) -> Figure:
-    """A panel for each system with every head of the encoder, coloured by its layer, and the mean of all."""
+def over_training(courses: Mapping[str, Mapping[str, Course]]) -> Figure:
+    """A row for each kind of attention, a panel in it for each system: every head by its layer, and the mean of all."""
+    systems = list(next(iter(courses.values())))
     figure, axes = plt.subplots(
-        1,
         len(courses),
-        figsize=(3.6 * len(courses), 3.4),
+        len(systems),
+        figsize=(3.6 * len(systems), 2.4 * len(courses) + 0.6),
         sharex=True,
         sharey=True,
         squeeze=False,
         layout="constrained",
     )
-    for axis, (label, found) in zip(axes.flat, courses.items(), strict=True):
-        layers = found.entropies.shape[1]
-        shades = mpl.colormaps["viridis"](torch.linspace(0.0, 0.92, layers).numpy())
-        for layer, shade in enumerate(shades):
-            lines = axis.plot(found.updates, found.entropies[:, layer].numpy(), color=shade, linewidth=0.9)
-            lines[0].set_label(f"layer {layer + 1}")
-        axis.plot(found.updates, found.entropies.mean((1, 2)).numpy(), color="black", linewidth=2, label="mean")
-        axis.set(title=label, xlabel="update", ylim=(0, 1))
-    axes[0, 0].set_ylabel("entropy of attention\n(0: one word, 1: all alike)")
+    for row, (kind, by_label) in zip(axes, courses.items(), strict=True):
+        row[0].set_ylabel(f"{kind}\nentropy (0: one word, 1: all alike)")
+        for axis, found in zip(row, by_label.values(), strict=True):
+            _plot_course(axis, found)
+    for axis, label in zip(axes[0], systems, strict=True):
+        axis.set_title(label)
+    for axis in axes[-1]:
+        axis.set_xlabel("update")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
+
+
+def _plot_course(axis: Axes, found: Course) -> None:
+    layers = found.entropies.shape[1]
+    shades = mpl.colormaps["viridis"](torch.linspace(0.0, 0.92, layers).numpy())
+    for layer, shade in enumerate(shades):
+        lines = axis.plot(found.updates, found.entropies[:, layer].numpy(), color=shade, linewidth=0.9)
+        lines[0].set_label(f"layer {layer + 1}")
+    axis.plot(found.updates, found.entropies.mean((1, 2)).numpy(), color="black", linewidth=2, label="mean")
+    axis.set_ylim(0, 1)
 
 
 def diffuseness(spread: Mapping[str, Tensor]) -> Figure:

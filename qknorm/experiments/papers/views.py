@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -128,23 +128,34 @@ def _attention(experiment: Experiment, folder: Path) -> Table:
 
 
 def _sharper(experiment: Experiment, contest: Contest, folder: Path) -> list[str]:
-    """Whether and when each system was sharper than the reference, in the mean of all heads of the encoder."""
-    done = {experiment.row(one).name: runs[0] for one in contest.entrants if (runs := one.done(folder))}
-    courses = {name: course for name, run in done.items() if (course := henry_figures.course(run)).updates}
-    titles = {row.name: row.title for row in experiment.table.rows}
+    """Whether and when the reference was sharper than each system, in the mean of all heads of a kind."""
+    done = {experiment.row(one).name: runs for one in contest.entrants if (runs := one.done(folder))}
     first = experiment.table.first
-    if first not in courses:
+    if first not in done:
         return []
     sentences = []
-    for name in [name for name in courses if name != first]:
-        update = henry_figures.first_crossing(courses[first], courses[name])
-        when = "at the end" if update is None else f"from update {update:,} on"
-        was = "was not" if update is None else "was"
-        sentences.append(
-            f"On {contest.title} {titles[first]} {was} sharper than {titles[name]} {when}, in the mean of all heads of "
-            "the encoder."
-        )
+    for kind in henry_figures.KINDS:
+        courses = {name: henry_figures.course(runs, kind) for name, runs in done.items()}
+        watched = [name for name, course in courses.items() if course.updates]
+        for name in watched if first in watched else []:
+            if name != first:
+                sentences.append(_when(contest, experiment, kind, name, courses))
     return sentences
+
+
+def _when(
+    contest: Contest, experiment: Experiment, kind: str, name: str, courses: Mapping[str, henry_figures.Course]
+) -> str:
+    titles = {row.name: row.title for row in experiment.table.rows}
+    first = experiment.table.first
+    update = henry_figures.first_crossing(courses[first], courses[name])
+    when = "at the end" if update is None else f"from update {update:,} on"
+    ends = [f"{float(courses[one].entropies[-1].mean()):.2f}" for one in (first, name)]
+    was = "was not" if update is None else "was"
+    return (
+        f"On {contest.title}, {kind}: {titles[first]} {was} sharper than {titles[name]} {when}, in the mean of "
+        f"its heads (entropy {ends[0]} and {ends[1]} at the end)."
+    )
 
 
 def _diffuseness(experiment: Experiment, contest: Contest, folder: Path) -> list[list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from matplotlib import pyplot as plt
 
-from qknorm.experiments.papers.henry_figures import Course, course, first_crossing, over_training
+from qknorm.experiments.papers.henry_figures import KINDS, Course, course, first_crossing, over_training
 
 
 def constant(*means: float) -> Course:
@@ -23,17 +23,33 @@ def test_heads_are_sharper_from_the_update_after_which_they_stay_so() -> None:
     assert first_crossing(falling, constant(0.5, 0.5)) == 200, "where both were watched"
 
 
-def test_the_course_of_a_run_is_that_of_its_encoder(tmp_path: Path) -> None:
-    heads = {"encoder.0.attention": [0.1, 0.2], "encoder.1.attention": [0.3, 0.4], "decoder.0.attention": [0.9, 0.9]}
-    lines = [{"step": 10}, {"step": 20, "entropy": heads}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = course(tmp_path)
-    assert found.updates == [20]
-    assert found.entropies.tolist() == torch.tensor([[[0.1, 0.2], [0.3, 0.4]]]).tolist()
+def test_the_course_of_a_system_is_the_mean_of_its_runs_for_each_kind_of_attention(tmp_path: Path) -> None:
+    for run, more in (("first", 0.0), ("second", 0.2)):
+        heads = {
+            "encoder.0.attention": [0.1 + more, 0.2], "encoder.1.attention": [0.3, 0.4],
+            "decoder.0.attention": [0.9, 0.9], "decoder.0.source_attention": [0.5, 0.5 + more],
+        }  # fmt: skip
+        lines = [{"step": 10}, {"step": 20, "entropy": heads}, *([{"step": 30, "entropy": heads}] if more else [])]
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    runs = [tmp_path / "first", tmp_path / "second"]
+    found = {kind: course(runs, kind) for kind in KINDS}
+    assert {tuple(own.updates) for own in found.values()} == {(20,)}, "where all runs were watched"
+    expected = {
+        "encoder": [[[0.2, 0.2], [0.3, 0.4]]], "decoder": [[[0.9, 0.9]]], "decoder, at the source": [[[0.5, 0.6]]],
+    }  # fmt: skip
+    for kind, heads_of_kind in expected.items():
+        torch.testing.assert_close(found[kind].entropies, torch.tensor(heads_of_kind))
+
+
+def test_a_run_that_was_not_watched_has_an_empty_course(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 10}\n')
+    assert course([tmp_path], "encoder").updates == []
 
 
 def test_every_head_has_its_curve() -> None:
-    figure = over_training({"baseline": constant(0.9, 0.4), "QKNorm": constant(0.9, 0.7)})
-    assert [axis.get_title() for axis in figure.axes] == ["baseline", "QKNorm"]
-    assert [len(axis.lines) for axis in figure.axes] == [2 * 4 + 1] * 2
+    both = {"baseline": constant(0.9, 0.4), "QKNorm": constant(0.9, 0.7)}
+    figure = over_training({"encoder": both, "decoder": both})
+    assert [axis.get_title() for axis in figure.axes] == ["baseline", "QKNorm", "", ""]
+    assert [len(axis.lines) for axis in figure.axes] == [2 * 4 + 1] * 4
     plt.close(figure)
