@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -105,14 +105,14 @@ class Course(NamedTuple):
 
     updates: list[int]
     entropies: Tensor
-    """(validations, layers, heads), the mean over runs"""
+    """(validations, layers, heads of all runs)"""
 
 
 def course(runs: Sequence[Path], kind: str) -> Course:
     """On the dev set; empty if a run is of an earlier version, which did not watch its heads."""
     found = [_course(run, kind) for run in runs]
     updates = [update for update in found[0] if all(update in own for own in found)]
-    heads = [torch.tensor([own[update] for own in found]).mean(0) for update in updates]
+    heads = [torch.cat([torch.tensor(own[update]) for own in found], dim=1) for update in updates]
     return Course(updates, torch.stack(heads) if heads else torch.empty(0))
 
 
@@ -140,6 +140,8 @@ def _mean_at(found: Course, update: int) -> float:
 def over_training(courses: Mapping[str, Mapping[str, Course]]) -> Figure:
     """A row for each kind of attention, a panel in it for each system: every head by its layer, and the mean of all."""
     systems = list(next(iter(courses.values())))
+    most_layers = max(found.entropies.shape[1] for by_label in courses.values() for found in by_label.values())
+    shades = mpl.colormaps["viridis"](torch.linspace(0.0, 0.92, most_layers).numpy())
     figure, axes = plt.subplots(
         len(courses),
         len(systems),
@@ -152,7 +154,7 @@ def over_training(courses: Mapping[str, Mapping[str, Course]]) -> Figure:
     for row, (kind, by_label) in zip(axes, courses.items(), strict=True):
         row[0].set_ylabel(f"{kind}\nentropy (0: one word, 1: all alike)")
         for axis, found in zip(row, by_label.values(), strict=True):
-            _plot_course(axis, found)
+            _plot_course(axis, found, shades)
     for axis, label in zip(axes[0], systems, strict=True):
         axis.set_title(label)
     for axis in axes[-1]:
@@ -161,11 +163,10 @@ def over_training(courses: Mapping[str, Mapping[str, Course]]) -> Figure:
     return figure
 
 
-def _plot_course(axis: Axes, found: Course) -> None:
-    layers = found.entropies.shape[1]
-    shades = mpl.colormaps["viridis"](torch.linspace(0.0, 0.92, layers).numpy())
-    for layer, shade in enumerate(shades):
-        lines = axis.plot(found.updates, found.entropies[:, layer].numpy(), color=shade, linewidth=0.9)
+def _plot_course(axis: Axes, found: Course, shades: Sequence[Any]) -> None:
+    """Of each layer in a colour of its own, the same for all kinds and systems."""
+    for layer in range(found.entropies.shape[1]):
+        lines = axis.plot(found.updates, found.entropies[:, layer].numpy(), color=shades[layer], linewidth=0.9)
         lines[0].set_label(f"layer {layer + 1}")
     axis.plot(found.updates, found.entropies.mean((1, 2)).numpy(), color="black", linewidth=2, label="mean")
     axis.set_ylim(0, 1)

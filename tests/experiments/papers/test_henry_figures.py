@@ -23,7 +23,7 @@ def test_heads_are_sharper_from_the_update_after_which_they_stay_so() -> None:
     assert first_crossing(falling, constant(0.5, 0.5)) == 200, "where both were watched"
 
 
-def test_the_course_of_a_system_is_the_mean_of_its_runs_for_each_kind_of_attention(tmp_path: Path) -> None:
+def test_the_course_of_a_system_has_the_heads_of_all_its_runs_for_each_kind_of_attention(tmp_path: Path) -> None:
     for run, more in (("first", 0.0), ("second", 0.2)):
         heads = {
             "encoder.0.attention": [0.1 + more, 0.2], "encoder.1.attention": [0.3, 0.4],
@@ -36,7 +36,8 @@ def test_the_course_of_a_system_is_the_mean_of_its_runs_for_each_kind_of_attenti
     found = {kind: course(runs, kind) for kind in KINDS}
     assert {tuple(own.updates) for own in found.values()} == {(20,)}, "where all runs were watched"
     expected = {
-        "encoder": [[[0.2, 0.2], [0.3, 0.4]]], "decoder": [[[0.9, 0.9]]], "decoder, at the source": [[[0.5, 0.6]]],
+        "encoder": [[[0.1, 0.2, 0.3, 0.2], [0.3, 0.4, 0.3, 0.4]]],
+        "decoder": [[[0.9, 0.9, 0.9, 0.9]]], "decoder, at the source": [[[0.5, 0.5, 0.5, 0.7]]],
     }  # fmt: skip
     for kind, heads_of_kind in expected.items():
         torch.testing.assert_close(found[kind].entropies, torch.tensor(heads_of_kind))
