@@ -20,6 +20,7 @@ from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
 from qknorm.metrics.metric import Metric
 from qknorm.metrics.table import METRICS
+from qknorm.runs.checkpoint import Checkpoints
 from qknorm.runs.recipe import make_recipe
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
@@ -142,13 +143,15 @@ class Given(Metric):
         return next(self.values)
 
 
+AVERAGED = (16, 24, 30)  # of validations after 8, 16, 24 and 30
+
+
 class TestWhatIsTested:
     def test_the_mean_of_the_last_checkpoints(self, content: Content, tmp_path: Path) -> None:
         run = tmp_path / "run"
-        trained(content, run, "average=3", "max_updates=30")  # validations after 8, 16, 24 and 30
-        steps = ("step-000016", "step-000024", "step-000030")
-        parts = [weights(run, step) for step in steps]
-        for name, tensor in weights(run, "average").items():
+        trained(content, run, "average=3", "max_updates=30")
+        parts = [weights(run, f"step-{step:06d}") for step in AVERAGED]
+        for name, tensor in Checkpoints(run / "checkpoints").average(AVERAGED).items():
             torch.testing.assert_close(tensor, sum(part[name] for part in parts) / 3)
         best = (run / "checkpoints" / "best").read_text().strip()  # whichever scores better
         assert same(dict(Translator.load(run).model.state_dict()), weights(run, best))
@@ -171,7 +174,8 @@ class TestWhatIsTested:
                 trained(content, run, *settings)
         assert (run / "checkpoints" / "last").read_text() == "step-000020\n"  # the one after it noticed
         trained(content, run, *settings, resume=True)
-        assert same(weights(run, "average"), weights(tmp_path / "whole", "average"))
+        ours, theirs = (Checkpoints(folder / "checkpoints").average(AVERAGED) for folder in (run, tmp_path / "whole"))
+        assert same(ours, theirs)
 
     @pytest.mark.parametrize(("metric", "best"), [("bleu", "step-000024"), ("chrf", "step-000016")])
     def test_chrf_can_be_the_score(
