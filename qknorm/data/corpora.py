@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import hashlib
 import json
 import re
@@ -164,8 +165,13 @@ def _new_folder(path: Path) -> Iterator[tuple[Path, Path]]:
         scratch.mkdir()
         yield folder, scratch
         if not path.exists():
-            folder.rename(path)
-        elif not _is_made(path) or _digests(path) != _digests(folder):
+            try:
+                folder.rename(path)
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # somebody else has made it just now
+                    raise
+        if not _is_made(path) or _digests(path) != _digests(folder):
             raise InputError(f"{path} already holds other files; delete that folder first to make it anew")
 
 

@@ -65,6 +65,7 @@ def _fetch(url: str, target: Path, sha256: str | None) -> None:
             part.unlink()
             raise
     part.replace(target)
+    _version_file(part).unlink(missing_ok=True)
 
 
 def check_sha256(path: Path, expected: str, name: str, remedy: str) -> None:
@@ -95,7 +96,11 @@ def _receive(url: str, part: Path) -> None:
 def _receive_rest(url: str, part: Path) -> None:
     done = part.stat().st_size if part.exists() else 0
     # Without compression on the way, so that positions in the part are positions in the file.
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
+    headers = {"Accept-Encoding": "identity"}
+    if done:
+        headers["Range"] = f"bytes={done}-"
+        with contextlib.suppress(FileNotFoundError):  # a server need not say which version it sends
+            headers["If-Range"] = _version_file(part).read_text()
     with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
         if _is_other_range(response, done):
             part.unlink()
@@ -103,6 +108,7 @@ def _receive_rest(url: str, part: Path) -> None:
         _check_answer(url, response)
         if response.status_code != http.HTTPStatus.PARTIAL_CONTENT:
             done = 0
+            _note_version(part, response)
         length = response.headers.get("Content-Length")
         total = done + int(length) if length is not None else None
         mode = "ab" if done else "wb"
@@ -112,6 +118,20 @@ def _receive_rest(url: str, part: Path) -> None:
                 advance(len(chunk))
             file.flush()
             os.fsync(file.fileno())
+
+
+def _version_file(part: Path) -> Path:
+    """Says of which version of the file a part is, in the server's words."""
+    return part.with_name(f"{part.name}.version")
+
+
+def _note_version(part: Path, response: requests.Response) -> None:
+    tag = response.headers.get("ETag", "W/")  # W/ are versions of one meaning, and perhaps of other bytes
+    version = response.headers.get("Last-Modified") if tag.startswith("W/") else tag
+    if version is None:
+        _version_file(part).unlink(missing_ok=True)
+    else:
+        _version_file(part).write_text(version)
 
 
 def _is_other_range(response: requests.Response, done: int) -> bool:

@@ -110,7 +110,7 @@ class Subwords:
         for number in numbers:
             piece = self.pieces[number]
             word += ended if self.scheme == "words" else (piece.startswith(_SPACE) or word < 0)
-            ended = piece.endswith(_WORD_END)
+            ended = piece.endswith(_WORD_END) or number == UNK  # which stands for a word by itself, see `decode`
             words.append(word)
         return words
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS
+from qknorm.errors import InputError
 from qknorm.models.translator import DecodingState, TranslatorModel
 from qknorm.ops.likeliest import likeliest
 
@@ -130,6 +131,8 @@ class Search:
 
     def extend(self) -> None:
         """Add one more piece to every hypothesis."""
+        if not len(self.growing):  # nothing compares with what is not a number, so no search of a sentence ever ends
+            raise InputError("the model's output is not a number: its weights are broken, as by a run that diverged")
         logits = self.model.step(self.last[self.growing], self.direction, self.state).to(self.piece_scores.dtype)
         self._continue(*self.choose(logits))
 

@@ -191,8 +191,13 @@ class Checkpoints:
         try:
             yield scratch
             with_usual_permissions(scratch)
-            shutil.rmtree(target, ignore_errors=True)
-            scratch.replace(target)
+            if target.exists():  # set aside, since to remove it takes longer than a moment, in which a kill may come
+                old = Path(tempfile.mkdtemp(dir=self.folder, prefix=_HALF_WRITTEN))
+                target.replace(old)
+                scratch.replace(target)
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                scratch.replace(target)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
@@ -303,10 +308,13 @@ def _restore_optimizer(
 ) -> None:
     """Give an optimiser its memory back; `numbers` are the parameters that were saved with shape ()."""
     parameters = dict(model.named_parameters())
+    # A fused optimiser counts its steps where the parameter lies, any other on the CPU.
+    fused = {parameter for group in optimizer.param_groups if group.get("fused") for parameter in group["params"]}
     optimizer.state.clear()
     for label, tensor in tensors.items():
         key, _, name = label.partition(" of ")
         parameter = parameters[name]
         # Earlier versions had a g of shape (), and its memory with it.
         memory = tensor.reshape(parameter.shape) if name in numbers and key != "step" else tensor
-        optimizer.state[parameter][key] = memory if key == "step" else memory.to(parameter.device)
+        stays = key == "step" and parameter not in fused
+        optimizer.state[parameter][key] = memory if stays else memory.to(parameter.device)

@@ -1,4 +1,4 @@
-"""Half precision on a CPU: the products of linear layers and of the loss in bfloat16, all the rest in float32.
+"""Half precision: torch's autocast, and on a CPU the products of linear layers and of the loss in bfloat16 alone.
 
 torch's autocast rounds everything between the products too, where a CPU gains nothing and its kernels are slower.
 Processors with bfloat16 products of their own (AVX512_BF16, AMX) train 1.4 times as fast with this or more; others are
@@ -14,6 +14,14 @@ from torch import Tensor, nn
 
 from qknorm.attention.module import Projection
 from qknorm.models.layers import VocabularyLoss
+
+_DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """What a recipe's precision is on a GPU; on a CPU nothing, since it has `use_half_products`."""
+    is_used = precision != "float32" and device.type != "cpu"
+    return torch.autocast(device.type, _DTYPES[precision], enabled=is_used)
 
 
 class HalfLinear(nn.Linear):

@@ -32,7 +32,7 @@ from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.runs.translator_run import TranslatorRun, make_model
 from qknorm.screen import Screen
 from qknorm.training import planner
-from qknorm.training.half import use_half_products
+from qknorm.training.half import autocast, use_half_products
 from qknorm.training.planner import Corpus, Plan
 from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
 from qknorm.training.speed import operations_per_second, seconds_per_update
@@ -174,7 +174,8 @@ def _speed(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[fl
     batches = list(islice(BatchSampler(directions, training.budget, training.seed), _BATCHES_MEASURED))
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
-        value: Tensor = model(batch.to(processes.device()).with_word_dropout(training.word_dropout))
+        with autocast(processes.device(), training.precision):
+            value: Tensor = model(batch.to(processes.device()).with_word_dropout(training.word_dropout))
         return value
 
     positions = sum(len(batch) * max(batch.source.shape[1], batch.target_in.shape[1]) for batch in batches)

@@ -106,7 +106,8 @@ class Report:
         is_due = now - self._last_status >= _SECONDS_BETWEEN_STATUS or status.step == status.most_steps
         if processes.rank() == 0 and is_due:
             self._last_status = now
-            self.run.status_file.write_text(json.dumps(asdict(status)))
+            with contextlib.suppress(OSError):  # who looks on may miss a line; the run must not end for it
+                self.run.status_file.write_text(json.dumps(asdict(status)))
         if now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self.say(str(status))
 

@@ -149,9 +149,13 @@ def parts_of(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> ModelP
         scale_init: float | None = henry_scale(max(prepared.length(recipe.model.scale_percentile), 2.0))
     else:
         scale_init = None if start == "comparable" else start
-    vocabulary = hashlib.sha256((prepared.folder / TOKENIZER).read_bytes()).hexdigest()
     directions = [_direction_parts(direction, sets, recipe, prepared) for direction in sets]
-    return ModelParts(scale_init, vocabulary, prepared.folder.name, directions)
+    return ModelParts(scale_init, vocabulary_digest(prepared), prepared.folder.name, directions)
+
+
+def vocabulary_digest(prepared: Prepared) -> str:
+    """Which vocabulary a text was prepared with."""
+    return hashlib.sha256((prepared.folder / TOKENIZER).read_bytes()).hexdigest()
 
 
 def _direction_parts(direction: Sets, sets: Sequence[Sets], recipe: Recipe, prepared: Prepared) -> DirectionParts:

@@ -30,14 +30,13 @@ from qknorm.optimisation.schedules import Schedule, ValidationDecay
 from qknorm.runs.recipe import Precision
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
-from qknorm.training.half import use_half_products
+from qknorm.training.half import autocast, use_half_products
 from qknorm.training.interruption import Interruption
 from qknorm.training.loggers.table import check_installed
 from qknorm.training.progress import Report, Status
 from qknorm.training.validation import Validation
 
 _CHECKPOINTS_KEPT = 2
-_DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # What losses in fp16 are multiplied by at first. They are sums over tokens here, so it is less than torch's 65,536.
 _FIRST_LOSS_SCALE = 64.0
 # Processes draw different random numbers: their seeds lie this far apart.
@@ -224,9 +223,7 @@ class Trainer:
             raise KeyboardInterrupt
 
     def _loss(self, batch: Any) -> tuple[Tensor, int]:
-        precision = self.settings.precision
-        is_autocast = precision != "float32" and self.device.type != "cpu"  # a CPU has a way of its own
-        with torch.autocast(self.device.type, _DTYPES[precision], enabled=is_autocast):
+        with autocast(self.device, self.settings.precision):
             loss: tuple[Tensor, int] = self.loss(batch)
         return loss
 
@@ -348,9 +345,12 @@ class Trainer:
         progress, scores, settings = self.progress, self.progress.scores, self.settings
         if progress.validated != progress.step or not scores:
             return False
-        if progress.step == self._last_update or len(scores) >= settings.max_validations:
+        if progress.step == self._last_update:
             return True
-        if self.schedule.decay_start is None and self._has_stalled():
+        has_no_decay = self.schedule.decay_start is None
+        if has_no_decay and len(scores) >= settings.max_validations:
+            return True
+        if has_no_decay and self._has_stalled():
             self.report.say(f"The score has not risen for {settings.stop_after} validations: the run ends here.")
             return True
         if settings.validation_decay and self.schedule.peak * progress.decay < settings.min_rate:

@@ -36,7 +36,7 @@ from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.loggers.table import chosen_loggers
 from qknorm.training.planned import planned_recipe, prolong
-from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, read_sets
+from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, read_sets, vocabulary_digest
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
 
@@ -76,15 +76,16 @@ class TranslationTask:
         ]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
+        tokens = batch.target_tokens  # counted before a GPU has them, which would have to be waited for
         batch = batch.to(self.model.languages.device)
         dropped = batch.with_word_dropout(self.recipe.training.word_dropout)
         weight = self._weight_of_guide()
         if self.guide is None or weight <= 0:
-            return self.model(dropped), batch.target_tokens
+            return self.model(dropped), tokens
         attention: list[Tensor] = []
         loss: Tensor = self.model(dropped, attention.append)
         lesson = weight * self.guide.loss(attention[0], batch)
-        return loss + (lesson - lesson.detach()), batch.target_tokens  # it teaches, but is not part of what is shown
+        return loss + (lesson - lesson.detach()), tokens  # it teaches, but is not part of what is shown
 
     def _weight_of_guide(self) -> float:
         """It falls from 1 to 0 over the first updates."""
@@ -188,7 +189,9 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     if resume:
         console.print(trainer.where_it_goes_on())
     if not is_resumed and recipe.model.embedding_init == "counted":
-        vectors = counted(prepared, recipe.model.dim, recipe.training.seed, console)
+        # Of the first process: rounding on another machine may turn them.
+        count = partial(counted, prepared, recipe.model.dim, recipe.training.seed, console)
+        vectors = processes.from_first(count)
         model.embedding.start_at(torch.from_numpy(vectors))
     try:
         trainer.train()
@@ -209,6 +212,11 @@ def _make_ready(run: TranslatorRun, recipe: Recipe, resume: bool) -> tuple[list[
         _start(run, recipe, sets, prepared)
     elif run.parts.corpus != prepared.folder.name:
         raise InputError(other_text(run.folder))
+    elif run.parts.vocabulary != vocabulary_digest(prepared):
+        raise InputError(
+            f"{run.folder} cannot go on: its text had to be prepared anew, and the vocabulary came out otherwise; "
+            "install the version of tokenizers that it was begun with, or choose another name=NAME"
+        )
     return sets, prepared
 
 
@@ -268,6 +276,7 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
         test = run.test_set(direction.name if len(sets) > 1 else "")
         sources, references = [pair.source for pair in direction.test], [pair.target for pair in direction.test]
         translations = Translator.load(run.folder, direction.name).translate(sources)
+        test.scores_file.unlink(missing_ok=True)  # of a run that was prolonged: they are not those of the new lines
         for path, lines in ((test.source, sources), (test.references, references), (test.hypotheses, translations)):
             write_lines(path, lines)
         values = scores(translations, references, run.recipe.data.scheme == "words", direction.languages[1])

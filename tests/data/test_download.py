@@ -54,7 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path not in site.files:
             return self.send_error(404)
         body, start = site.files[self.path], 0
-        if range_asked and site.knows_ranges:
+        is_same = self.headers["If-Range"] in (None, site.headers.get("ETag"), site.headers.get("Last-Modified"))
+        if range_asked and site.knows_ranges and is_same:
             start = int(range_asked.removeprefix("bytes=").removesuffix("-")) + site.shift
             if start >= len(body):
                 return self.send_error(416)
@@ -126,6 +127,31 @@ def test_after_a_break_only_the_missing_bytes_are_asked_for(site: Site, tmp_path
     assert target.read_bytes() == BODY
     assert site.asked == [("/file.bin", None), ("/file.bin", "bytes=70000-"), ("/file.bin", "bytes=80000-")]
     assert site.sent == len(BODY)
+
+
+@pytest.mark.parametrize(
+    ("header", "before", "after"),
+    [("ETag", '"1"', '"2"'), ("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT", "Tue, 02 Jan 2024 00:00:00 GMT")],
+)
+def test_a_file_that_was_changed_meanwhile_is_fetched_from_its_beginning(
+    site: Site, tmp_path: Path, header: str, before: str, after: str
+) -> None:
+    """Nothing else would notice where there is no checksum."""
+    site.headers[header] = before
+    site.breaks_after = [70_000]
+    real = module._receive_rest
+
+    def changed_after_the_break(url: str, part: Path) -> None:
+        try:
+            real(url, part)
+        finally:
+            site.files["/file.bin"], site.headers[header] = BODY[::-1], after
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_receive_rest", changed_after_the_break)
+        target = download(f"{site.address}/file.bin", tmp_path / "file.bin")
+    assert target.read_bytes() == BODY[::-1]
+    assert names(tmp_path) == ["file.bin"]
 
 
 def test_ctrl_c_keeps_what_arrived_for_the_next_run(

@@ -234,6 +234,13 @@ def test_pieces_know_their_words(scheme: Scheme, line: str) -> None:
     assert [subwords.decode(pieces) for pieces in pieces_of.values()] == line.split()
 
 
+def test_an_unknown_word_is_a_word() -> None:
+    subwords = Subwords.learn(["a b c a b c"], 8, "words")
+    (numbers,) = subwords.encode(["a 日 b c"])
+    assert subwords.decode(numbers) == "a ⁇ b c"
+    assert subwords.word_numbers(numbers) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("lines", "tokenized"),
     [

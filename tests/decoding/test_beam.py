@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from qknorm.data.subwords import BOS, EOS
 from qknorm.decoding.beam import BeamSettings, Hypothesis, Search, beam_search
+from qknorm.errors import InputError
 from qknorm.models.translator import TranslatorModel
 from tests.models.test_translator import model
 
@@ -183,3 +184,12 @@ def test_a_larger_length_penalty_gives_longer_translations(translator: Translato
 
     assert total(0.0) <= total(0.6) <= total(3.0)
     assert total(0.0) < total(3.0)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_model_that_diverged_is_one_sentence(beam_size: int) -> None:
+    broken = model().eval()
+    with torch.no_grad():
+        broken.embedding.output_bias.fill_(math.nan)
+    with pytest.raises(InputError, match="the model's output is not a number"):
+        beam_search(broken, SOURCES, BeamSettings(beam_size))

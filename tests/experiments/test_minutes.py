@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from qknorm.experiments.minutes import PLAN, by_one_plan
 from qknorm.runs.recipe import Recipe, checked
 from qknorm.screen import Screen
 from qknorm.training import planned
+from qknorm.training.planner import peak_for
 from tests.phrases import write_phrases
 
 QUIET = Screen(quiet=True)
@@ -47,6 +49,30 @@ def test_all_runs_have_one_plan_and_so_have_those_of_a_later_call(text: Path) ->
     assert (text / "runs" / PLAN).exists()
 
 
+def test_what_one_run_asks_for_is_not_laid_under_another(text: Path) -> None:
+    """A plan made for a baseline once made the quickstart train two baselines."""
+    data = {"source": str(text / "train.en"), "target": str(text / "train.gl"), "languages": ["en", "gl"]}
+    shape = {"dim": 16, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1, "heads": 2}
+    recipes = [
+        checked(Recipe, {"data": data, "model": {**shape, **own}, "minutes": 1, "training": training}, "")
+        for own, training in (
+            ({"qk_norm": "none", "norm": "scale", "per_head_scale": True}, {"peak": 0.5, "seed": 7}),
+            ({"p": 3.0}, {"seed": 7}),
+        )
+    ]
+    given = [Cell(str(number), {}, recipe) for number, recipe in enumerate(recipes)]
+    baseline, ours = [
+        cell.recipe for cell in by_one_plan(given, text / "runs", QUIET, threads=1) if isinstance(cell.recipe, Recipe)
+    ]
+    assert (baseline.model.qk_norm, baseline.model.norm, baseline.model.per_head_scale) == ("none", "scale", True)
+    assert (ours.model.qk_norm, ours.model.norm, ours.model.per_head_scale) == ("lp", "layer", False)
+    assert (baseline.model.p, ours.model.p) == (2.0, 3.0)
+    assert (baseline.training.peak, baseline.training.seed, ours.training.seed) == (0.5, 7, 7)
+    assert ours.training.peak == peak_for(16)
+    assert baseline.training.max_updates == ours.training.max_updates is not None
+    assert baseline.model.dim == ours.model.dim == 16, "what all ask for is planned for"
+
+
 def test_runs_without_minutes_stay_as_they_are(text: Path) -> None:
     plain = [Cell("0", {}, checked(Recipe, {"data": {"corpus": "phrasebook-en-gl"}}, ""))]
     assert by_one_plan(plain, text / "runs", QUIET, threads=1) == plain
@@ -58,3 +84,11 @@ def test_several_texts_have_no_common_plan(text: Path, tmp_path_factory: pytest.
     write_phrases(other, train=300, held_out=8)
     with pytest.raises(InputError, match="minutes cannot be planned for several texts at once"):
         by_one_plan([*cells(text, {}), *cells(other, {})], text / "runs", QUIET, threads=1)
+
+
+def test_runs_of_different_minutes_have_no_common_plan(text: Path) -> None:
+    short, long = cells(text, {}, {})
+    longer = replace(long, recipe=long.recipe.model_copy(update={"minutes": 2.0}))
+    with pytest.raises(InputError, match="minutes must be the same for all of them"):
+        by_one_plan([short, longer], text / "runs", QUIET, threads=1)
+    assert not (text / "runs").exists()

@@ -56,6 +56,11 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
     planned = load_recipe(folder / "plan.yaml").training.model_dump(exclude={"peak"})
     for path in kept:
         assert Run(path.parent).recipe.training.model_dump(exclude={"peak"}) == planned, "one plan for both"
+    models = {path.parent.name: load_recipe(path.with_name("recipe.yaml")).model for path in kept}
+    assert {name: (model.qk_norm, model.norm) for name, model in models.items()} == {
+        "baseline": ("none", "scale"),
+        "qknorm": ("lp", "layer"),
+    }
     again = command("quickstart")
     assert again.code == 0, again.errors
     assert kept == {path: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -57,3 +58,25 @@ def test_a_number_that_an_optimiser_keeps_stays_a_number(tmp_path: Path) -> None
     for name, weights in model.named_parameters():
         assert optimizer.state[weights].keys() == expected[name].keys()
         assert all(torch.equal(optimizer.state[weights][key], value) for key, value in expected[name].items())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_count_of_steps_lies_where_the_optimiser_wants_it(fused: bool) -> None:
+    """A fused one on a GPU reads it there; the device without memory stands for a GPU."""
+    model = nn.Linear(2, 1, bias=False, device="meta")
+    optimizer = torch.optim.Adam([{"params": list(model.parameters()), "fused": fused}], lr=0.1)
+    saved = {"step of weight": torch.tensor(3.0), "exp_avg of weight": torch.zeros(1, 2)}
+    module._restore_optimizer(model, optimizer, saved, set())
+    places = {key: value.device.type for key, value in optimizer.state[model.weight].items()}
+    assert places == {"step": "meta" if fused else "cpu", "exp_avg": "meta"}
+
+
+def test_a_step_that_is_saved_again_replaces_the_former_one(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    checkpoints = Checkpoints(tmp_path)
+    for value in (1.0, 2.0):
+        nn.init.constant_(model.weight, value)
+        saved = checkpoints.save(5, model, optimizer, {})
+    assert load_file(saved / "model.safetensors")["weight"].unique().tolist() == [2.0]
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [saved.name]

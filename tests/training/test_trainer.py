@@ -63,6 +63,13 @@ def test_training_ends_at_the_first_limit(tmp_path: Path) -> None:
     assert trainer(tmp_path / "b", max_updates=None, max_validations=2).train().step == 8
 
 
+def test_a_validation_where_the_decay_begins_does_not_cut_the_decay_short(tmp_path: Path) -> None:
+    """It is one more than every four updates, and the run could not go on from there."""
+    schedule = Trapezoid(0.01, 0, 12, decay=6)
+    assert trainer(tmp_path, schedule=schedule, max_updates=12, max_validations=3).train().step == 12
+    assert steps(tmp_path) == [4, 6, 8, 12]
+
+
 def test_training_ends_when_scores_rise_no_more(tmp_path: Path) -> None:
     task = Toy(scores={1: 5.0, 2: 9.0, 3: 8.0, 4: 9.0})
     assert trainer(tmp_path, task, max_updates=None, stop_after=2).train().step == 16

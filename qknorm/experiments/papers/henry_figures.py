@@ -32,12 +32,17 @@ _MARKERS = "osD^"
 _MOST_PIECES = 16  # of the sentence that is drawn
 
 
-def draw(runs: Mapping[str, Sequence[Path]], folder: Path) -> list[list[str]]:
-    """Draw the figures of some systems, the finished runs of each by its label.
+class Drawn(NamedTuple):
+    """The figures of some systems, and a table of how diffuse they are."""
 
-    Returns a table of how diffuse they are: the mean entropy of all heads, the lowest, the highest, and over how many
-    runs. The heat maps are those of the first run.
-    """
+    lines: list[list[str]]
+    """Of each system: its label, the mean entropy of all heads, the lowest, the highest, and over how many runs."""
+    captions: dict[Path, str]
+    """Of each figure, by its PNG."""
+
+
+def draw(runs: Mapping[str, Sequence[Path]], folder: Path) -> Drawn:
+    """Draw the figures of some systems, the finished runs of each by its label; heat maps are of the first run."""
     sources = list(read_lines(Run(next(iter(runs.values()))[0]).test_set().source))
     translators = {label: [Translator.load(run) for run in own] for label, own in runs.items()}
     sentence = _typical(sources, next(iter(translators.values()))[0])
@@ -45,16 +50,20 @@ def draw(runs: Mapping[str, Sequence[Path]], folder: Path) -> list[list[str]]:
         label: torch.stack([entropies(translator, sources) for translator in own]) for label, own in translators.items()
     }
     courses = {kind: {label: course(own, kind) for label, own in runs.items()} for kind in KINDS}
+    captions = {}
     with mpl.rc_context(STYLE):
         if all(len(found.updates) > 1 for by_label in courses.values() for found in by_label.values()):
-            save(over_training(courses), folder / "entropy-over-training")
+            captions[save(over_training(courses), folder / "entropy-over-training")] = "Entropy of heads over training"
         for number, (label, (first, *_)) in enumerate(translators.items(), 1):
-            save(heads(first.explain(sentence), label), folder / f"figure-{number}")
-        save(diffuseness({label: own[0] for label, own in spread.items()}), folder / "entropy")
-    return [
+            drawn = save(heads(first.explain(sentence), label), folder / f"figure-{number}")
+            captions[drawn] = f"Where heads of the encoder look: {label}"
+        spreads = diffuseness({label: own[0] for label, own in spread.items()})
+        captions[save(spreads, folder / "entropy")] = "Entropy of the heads of each encoder layer, first seed"
+    lines = [
         [label, *(f"{float(value):.3f}" for value in (own.mean(), own.min(), own.max())), str(len(own))]
         for label, own in spread.items()
     ]
+    return Drawn(lines, captions)
 
 
 def _typical(sources: Sequence[str], translator: Translator) -> str:

@@ -49,8 +49,8 @@ def page(experiment: Experiment, table: Table) -> str:
         *(f"**Result{_on(result, table)}.** {' '.join(result.sentences)}" for result in table.results),
         f"**Result.** {' '.join(table.sentences)}" if table.sentences else "",
         *(
-            f"![Dev scores of each row by its learning rate](../figures/{picture.parent.name}/{picture.name})"
-            for picture in table.pictures
+            f"![{caption}](../figures/{picture.parent.name}/{picture.name})"
+            for picture, caption in table.captions.items()
         ),
         f"**Caveat.** {' '.join(caveats(experiment, table))}",
         source(experiment.table.paper),

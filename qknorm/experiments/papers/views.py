@@ -32,15 +32,16 @@ class Table:
     """What comes out of any other table."""
     caveats: list[str] = field(default_factory=list)
     """What is said against the runs themselves."""
-    pictures: list[Path] = field(default_factory=list)
-    """Of the learning rates that were tried, for each corpus where there were several."""
+    captions: dict[Path, str] = field(default_factory=dict)
+    """Of each figure that was drawn, by its PNG."""
 
 
 def view(experiment: Experiment, folder: Path) -> Table:
     """What is known so far; figures are drawn on the way."""
     shown = _VIEWS[experiment.table.shows](experiment, folder)
     drawn = [rates_figure.draw(experiment, contest, folder) for contest in experiment.contests]
-    return replace(shown, caveats=_caveats(experiment, folder), pictures=[path for path in drawn if path is not None])
+    rates = {path: "Dev scores of each row by its learning rate" for path in drawn if path is not None}
+    return replace(shown, caveats=_caveats(experiment, folder), captions=shown.captions | rates)
 
 
 def _caveats(experiment: Experiment, folder: Path) -> list[str]:
@@ -122,9 +123,10 @@ def _described(entrant: Entrant, folder: Path) -> list[str]:
 def _attention(experiment: Experiment, folder: Path) -> Table:
     """Draw the figures of each corpus of which all systems are done; how diffuse they are, as a table."""
     columns = ["corpus", "system", "mean entropy", "lowest head", "highest head", "seeds"]
-    lines = [line for contest in experiment.contests for line in _diffuseness(experiment, contest, folder)]
+    drawn = [_diffuseness(experiment, contest, folder) for contest in experiment.contests]
     sentences = [sentence for contest in experiment.contests for sentence in _sharper(experiment, contest, folder)]
-    return _as_records(columns, lines, sentences)
+    table = _as_records(columns, [line for one in drawn for line in one.lines], sentences)
+    return replace(table, captions={path: caption for one in drawn for path, caption in one.captions.items()})
 
 
 def _sharper(experiment: Experiment, contest: Contest, folder: Path) -> list[str]:
@@ -158,12 +160,12 @@ def _when(
     )
 
 
-def _diffuseness(experiment: Experiment, contest: Contest, folder: Path) -> list[list[str]]:
+def _diffuseness(experiment: Experiment, contest: Contest, folder: Path) -> henry_figures.Drawn:
     runs = {experiment.row(entrant).title: entrant.done(folder) for entrant in contest.entrants}
     if not all(runs.values()):
-        return [[contest.title, label, *_nothing(range(4))] for label in runs]
-    lines = henry_figures.draw(runs, folder / "figures" / contest.corpus)
-    return [[contest.title, *line] for line in lines]
+        return henry_figures.Drawn([[contest.title, label, *_nothing(range(4))] for label in runs], {})
+    drawn = henry_figures.draw(runs, folder / "figures" / contest.corpus)
+    return drawn._replace(lines=[[contest.title, *line] for line in drawn.lines])
 
 
 def _nothing(columns: Any) -> list[str]:

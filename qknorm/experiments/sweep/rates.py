@@ -76,10 +76,12 @@ def sensitivity(by_rate: Mapping[float, Sequence[RunResult]]) -> Estimate:
 
 def _placed(results: Sequence[RunResult]) -> Iterator[tuple[_Place, RunResult]]:
     """Where each run stands; a baseline under each condition that it does not contradict."""
+    starts = {run.start for run in results if not run.is_beside}
     for condition, runs in by_condition(results, leave_out=_RATE).items():
         for run in runs:
             if _RATE in run.settings:
-                yield (condition, run.named(leave_out=_RATE), float(run.settings[_RATE])), run
+                start = f", {run.start} start" if len(starts) > 1 and not run.is_beside else ""
+                yield (condition, run.named(leave_out=_RATE) + start, float(run.settings[_RATE])), run
 
 
 def _panels(results: Sequence[RunResult]) -> dict[str, _Panel]:

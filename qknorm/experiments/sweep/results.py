@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ def load_results(folder: Path, failures: Mapping[str, str] | None = None) -> lis
     plan = _plan(folder)
     failed = _failed_before(folder) if failures is None else failures.keys()
     task = plan.get("task", "language")
-    loaded = [_load(folder / cell["name"], task, cell["settings"], failed) for cell in plan["cells"]]
+    loaded = [_load(folder / cell["name"], task, cell["settings"], cell["name"] in failed) for cell in plan["cells"]]
     beside = [cell.get("is_baseline", False) for cell in plan["cells"]]
     return told_apart([replace(one, is_baseline=own) for one, own in zip(loaded, beside, strict=True)])
 
@@ -221,15 +222,15 @@ def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder
     columns = list(dict.fromkeys(key for row in rows for key in row))
     measured = (*TASKS[results[0].task].measured, "status")
     columns.sort(key=lambda key: key in measured)  # stable: what was measured comes last
-    failed = [result.folder.name for result in results if result.status == "failed"]
+    failed = [os.path.relpath(result.folder, folder) for result in results if result.status == "failed"]
     everything = json.dumps({"runs": rows, "failed": failed, **extra}, indent=1, ensure_ascii=False)
     write_texts({folder / "results.csv": as_csv(rows, columns), folder / "results.json": everything})
 
 
-def _load(folder: Path, task: str, settings: dict[str, Any], failed: Collection[str]) -> RunResult:
+def _load(folder: Path, task: str, settings: dict[str, Any], has_failed: bool) -> RunResult:
     untrained = TASKS[task].untrained_loss(Run(folder))
     if not is_done(folder):
-        status = "failed" if folder.name in failed else "missing"
+        status = "failed" if has_failed else "missing"
         return RunResult(folder, task, settings, status, untrained_loss=untrained)
     if not TASKS[task].is_cross_validated:
         return RunResult(folder, task, settings, "done", read_result(folder))

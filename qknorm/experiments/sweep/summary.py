@@ -256,12 +256,11 @@ def _can_tell(arms: Sequence[Arm]) -> bool:
 
 
 def _about_time(statistics: Statistics) -> list[str]:
-    ratios = {arm.label: arm.time_ratio for arm in statistics.arms if arm.time_ratio is not None}
-    beside = {arm.label for arm in statistics.arms if arm.p is None}
-    of_p = [ratio for label, ratio in ratios.items() if label not in beside]
+    of_p = [arm.time_ratio for arm in statistics.arms if arm.p is not None and arm.time_ratio is not None]
     if not of_p:
         return []
-    others = "".join(f"; with {label} {ratio:.2f}" for label, ratio in ratios.items() if label in beside)
+    beside = {arm.label: arm.time_ratio for arm in statistics.arms if arm.p is None and arm.time_ratio is not None}
+    others = "".join(f"; with {label} {ratio:.2f}" for label, ratio in beside.items())
     return [f"Training took between {min(of_p):.2f} and {max(of_p):.2f} of the time of p = 2{others}."]
 
 

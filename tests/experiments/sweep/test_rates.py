@@ -148,3 +148,30 @@ def test_a_report_knows_which_runs_have_failed(folder: Path) -> None:
     assert all(one.untrained_loss == pytest.approx(math.log(len(set("a line of some text\n")))) for one in results)
     summarise(planned.about, results, folder / "out")
     assert [one.status for one in load_results(folder / "out")] == [one.status for one in results]
+
+
+def test_runs_that_start_otherwise_are_told_apart() -> None:
+    runs = [
+        replace(result({"p": 3.0, "start": start, "peak": rate, "seed": 1}, [3.0, loss]), largest_logits=[1.0, 1.0])
+        for start, loss in (("same", 1.0), ("comparable", 3.0))
+        for rate in (0.001, 0.01)
+    ]
+    losses, _ = answer(runs).tables
+    assert [(row[0], row[1], row[-1]) for row in losses.rows] == [
+        ("p = 3, same start", "1.0000", "0.0000"),
+        ("p = 3, comparable start", "3.0000", "0.0000"),
+    ]
+
+
+def test_a_failed_run_is_known_where_its_name_has_a_folder(folder: Path) -> None:
+    (folder / "texts").mkdir()
+    for name in "ab":
+        (folder / "texts" / name).write_text("a line of some text\n" * 100)
+    files = f"data.file=[{folder}/texts/a,{folder}/texts/b]"
+    planned = plan(folder / "tiny.yaml", None, ["p=2", "folds=null", files, "peak=1.0e+30"])
+    failures = run(planned, folder / "out")
+    assert len(failures) == len(planned.cells)
+    for again in range(2):
+        results = load_results(folder / "out", None if again else failures)
+        assert {one.status for one in results} == {"failed"}
+        summarise(planned.about, results, folder / "out")

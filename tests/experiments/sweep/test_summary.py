@@ -41,6 +41,18 @@ def test_a_gain_is_found_under_the_start_that_has_it() -> None:
     assert "Training took between 0.92 and 1.08 of the time of p = 2" in text
 
 
+def test_times_under_both_starts_are_told() -> None:
+    runs = [
+        replace(run, measured=run.measured | {"seconds": 50.0})
+        if run.settings.get("start") == "same" and run.settings["p"] == 3
+        else run
+        for run in sweep({"same": NOTHING, "comparable": NOTHING})
+    ]
+    statistics = analyse(runs)
+    assert statistics is not None
+    assert "Training took between 0.92 and 4.17 of the time of p = 2" in paragraph(statistics)
+
+
 def test_no_difference_is_called_no_significant_difference() -> None:
     statistics = analyse(sweep({"same": NOTHING, "comparable": NOTHING}, noise=0.01))
     assert statistics is not None
