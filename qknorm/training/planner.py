@@ -76,7 +76,8 @@ START: dict[str, dict[str, Any]] = {
         "stop_after": 6,
         "average": 3,
     },
-    "decoding": {"validation_beam_size": 1},
+    # With the first paper's 0.6 translations are 4 to 8 % too short; 1 gave more dev BLEU for all four models tried.
+    "decoding": {"validation_beam_size": 1, "length_penalty": 1.0},
 }
 """What every plan begins with; the updates are still to be counted."""
 
