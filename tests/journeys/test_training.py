@@ -218,6 +218,28 @@ def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: 
     assert outcome(workplace / "runs" / "stopped") == outcome(workplace / "runs" / "small")
 
 
+def test_a_run_translates_while_it_still_learns(workplace: Path, command: Command) -> None:
+    """With its best weights so far; what it learns afterwards is not disturbed. The training waits in update 19."""
+    done = command("train", "recipe.yaml")
+    assert done.code == 0, done.errors
+    arguments = ["SIGSTOP", "19", "train", "recipe.yaml", "name=learning"]
+    process = [sys.executable, "-c", SIGNALLED, *arguments]
+    with subprocess.Popen(process, cwd=workplace, stdout=subprocess.DEVNULL) as training:
+        try:
+            _, status = os.waitpid(training.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            assert len(list(read_lines(workplace / "runs" / "learning" / "metrics.jsonl"))) == 2
+            told = command("translate", "runs/learning", "test.en")
+            assert told.code == 0, told.errors
+            assert told.out.count("\n") == len(list(read_lines(workplace / "test.en")))
+        finally:
+            training.send_signal(signal.SIGCONT)
+        assert training.wait() == 0
+    assert outcome(workplace / "runs" / "learning") == outcome(workplace / "runs" / "small")
+    after = command("translate", "runs/learning", "test.en")
+    assert after.out == command("translate", "runs/small", "test.en").out
+
+
 @pytest.fixture
 def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: ARG001
     """The command `train` on bad input; returns the one sentence that it ends with."""
