@@ -63,3 +63,9 @@ def source(key: str | None) -> str:
     """The end of a page in Markdown about what a paper published; nothing where it names none."""
     paper = PAPERS.get(key or "")
     return f"**Source.** {paper.short}, [{paper.title}]({paper.url}), in references.bib." if paper else ""
+
+
+def in_words(key: str | None) -> str:
+    """The same for a page without links of its own."""
+    paper = PAPERS.get(key or "")
+    return f"{paper.short}, {paper.title}, {paper.url}" if paper else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from qknorm.evaluation import wording
+from qknorm.experiments.citations import in_words
 from qknorm.experiments.papers.output import how_scored, setting
 from qknorm.experiments.papers.sizes import SHRUNK
 from qknorm.experiments.report import words
@@ -107,6 +108,7 @@ def _about(contest: Contest) -> list[tuple[str, str]]:
         ("Question", table.question),
         ("Setting", " ".join(setting(contest.experiment))),
         ("Caveat", " ".join(filter(None, [table.caveat, *contest.caveats]))),
+        ("Source", in_words(table.paper)),
     ]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from qknorm.experiments.citations import in_words
 from qknorm.experiments.report.collect import SweepRuns
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Section
@@ -33,12 +34,15 @@ class Sweep(Section):
     about: str
     state: str
     verdict: list[str]
+    source: str
+    """The paper whose claim it looks at, if there is one."""
     sentences: list[str]
     pictures: list[tuple[str, list[Embedded]]]
     """Those that belong together, by their heading."""
     tables: list[Table]
     template = """
 <p>{{ section.about }} {{ section.state }}</p>
+{% if section.source %}<p><b>Source.</b> {{ section.source }}</p>{% endif %}
 {{ listed(section.sentences, "answer") }}
 {% for start, pictures in section.pictures %}
 <h3>{{ start }}</h3>
@@ -87,7 +91,8 @@ class Sweep(Section):
         about = " ".join(filter(None, [sweep.about.question or _ABOUT, sweep.about.shrunk, sweep.about.caveat]))
         state = f"{len(done):,} of {len(sweep.results):,} runs are done."
         verdict = [f"The answer: {sentence.removeprefix('So ')}" for sentence in answer.verdict]
-        return cls(title, about, state, verdict, answer.sentences, pictures, answer.tables)
+        source = in_words(sweep.about.paper)
+        return cls(title, about, state, verdict, source, answer.sentences, pictures, answer.tables)
 
 
 def _embedded(pictures: Sequence[Picture]) -> list[tuple[str, list[Embedded]]]:

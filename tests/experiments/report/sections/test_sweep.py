@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from qknorm.errors import InputError
+from qknorm.experiments.citations import in_words
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.report import write_report
 from qknorm.experiments.sweep import grid as sweeps
@@ -16,13 +17,14 @@ from tests.sweeps import TINY
 def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text").write_text("a line of some text\n" * 30)
-    Path("tiny.yaml").write_text(TINY)
+    Path("tiny.yaml").write_text(f"{TINY}paper: lopez-rubio-2026\n")
     planned = sweeps.plan(Path("tiny.yaml"))
     folder = tmp_path / "runs" / planned.name
     sweeps.run(planned, folder, Screen(quiet=True), Machines(jobs=1))
     write_report(tmp_path / "runs", tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "6 of 6 runs are done" in page.text
+    assert f"Source. {in_words('lopez-rubio-2026')}" in page.text
     assert "With 2 folds and 2 comparisons Wilcoxon's test cannot" in page.text
     pictures = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len(pictures) == 5
