@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -86,15 +85,15 @@ def run(trial: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
         command = [sys.executable, "-m", "qknorm", "train", "--src", str(train[0]), "--tgt", str(train[1])]
         command += ["--minutes", str(trial["minutes"]), "--runs", scratch, "name=trial", f"dev={held_out}"]
         command += [f"test={held_out}", *trial.get("settings", [])]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        finished = subprocess.run(
-            command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, cwd=ROOT
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if finished.returncode:
-            return {**trial, "error": finished.stderr.strip().splitlines()[-1]}
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return {**trial, "cpu_minutes": round(cpu / 60, 1), **outcome(Path(scratch) / "trial")}
+        log = Path(scratch) / "log"
+        with log.open("wb") as file:
+            environment = os.environ | {"OMP_NUM_THREADS": "1"}
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=ROOT)
+            _, status, used = os.wait4(process.pid, 0)  # of this trial alone, whatever runs beside it
+        if status:
+            return {**trial, "error": log.read_text(encoding="utf-8").strip().splitlines()[-1]}
+        cpu = (used.ru_utime + used.ru_stime) / 60
+        return {**trial, "cpu_minutes": round(cpu, 1), **outcome(Path(scratch) / "trial")}
 
 
 def files(corpus: str, split: str, data: Path | None) -> tuple[Path, Path]:
