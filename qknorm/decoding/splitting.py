@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 _CLOSING = "\"'”’»)\\]」』）】"
 # Where scripts put a space after a sentence, it takes one to end it: 3.14 and example.org go on.
-_SENTENCE_END = re.compile(rf"(?:[.!?…؟۔।॥]+ ?[{_CLOSING}]*(?=\s)|[。！？]+[{_CLOSING}]*)\s*")
+_SENTENCE_END = re.compile(rf"(?:[.!?…؟۔।॥]+ ?[{_CLOSING}]*(?=\s)|[。！？။។៕።།]+[{_CLOSING}]*)\s*")
 _CLAUSE_END = re.compile(r"[,;:—–،؛]\s+|[、，；：]\s*")
 _SPACE = re.compile(r"\s+")
 _NO_SPACE_AFTER = "。！？、，；：」』）】"

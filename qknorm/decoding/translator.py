@@ -157,15 +157,21 @@ class Translator:
         """
         if not self.taught:
             raise InputError("this model was not taught word alignments; a run of `qknorm train --minutes` is")
-        links, source_words, target_words = [], 0, 0
-        for part in translation.parts:
+        links: dict[tuple[int, int], None] = {}  # without a space between them, two parts share a word
+        sides = [[part.source for part in translation.parts], [part.target.pieces for part in translation.parts]]
+        firsts = zip(*map(self._first_words, sides), strict=True)
+        for part, (first_source, first_target) in zip(translation.parts, firsts, strict=True):
             source, target = (self.subwords.word_numbers(side) for side in (part.source, part.target.pieces))
             weights = attention_maps(self.model, part.source, part.target.pieces, self.direction).cross[-1, TAUGHT_HEAD]
             for source_word, target_word in word_links(weights, source, target):
-                links.append((source_words + source_word, target_words + target_word))
-            source_words += _count(source)
-            target_words += _count(target)
-        return links
+                links[first_source + source_word, first_target + target_word] = None
+        return list(links)
+
+    def _first_words(self, parts: Sequence[Sequence[int]]) -> list[int]:
+        """The number of each part's first word in the line that the parts are joined to."""
+        texts = list(map(self.subwords.decode, parts))
+        joined = (join_parts(texts[:end]) for end in range(1, len(texts) + 1))
+        return [len(whole.split()) - len(text.split()) for whole, text in zip(joined, texts, strict=True)]
 
     def spelled(self, pieces: Sequence[int]) -> list[str]:
         """Return pieces as spelled in the vocabulary, and EOS."""

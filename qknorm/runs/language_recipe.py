@@ -119,7 +119,7 @@ class LanguageRecipe(Part):
 
     task: Literal["language"] = "language"
     """What is learned; `translation` is a recipe of another kind."""
-    name: str = "run"
+    name: str = Field("run", coerce_numbers_to_str=True)
     """The run folder is runs/NAME."""
     data: TextRecipe
     model: GPTRecipe = GPTRecipe()

@@ -63,6 +63,7 @@ def with_new_keys(kind: type[Part], content: Mapping[str, Any]) -> dict[str, Any
 
 RecipeT = TypeVar("RecipeT", bound=Part)
 
+_TRUTH = "tag:yaml.org,2002:bool"
 _RECIPES = Path(__file__).parents[1] / "recipes"
 _LONGEST_SHOWN = 120  # characters of what somebody gave
 _KEYS_OF_OTHERS = {
@@ -292,7 +293,7 @@ class Recipe(Part):
 
     task: Literal["translation"] = "translation"
     """What is learned; `language` is a recipe of another kind."""
-    name: str = "run"
+    name: str = Field("run", coerce_numbers_to_str=True)
     """The run folder is runs/NAME."""
     minutes: float | None = Field(None, gt=0)
     """How long the run may take. What the recipe leaves open is planned for it, and stands in the run's own recipe."""
@@ -337,6 +338,17 @@ def refuse_changes(begun: Part, given: Part, folder: Path) -> None:
         )
 
 
+class Loader(yaml.SafeLoader):
+    """YAML in which `no` is Norwegian: only true and false are truth values, as in its version 1.2."""
+
+
+Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag != _TRUTH]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+Loader.add_implicit_resolver(_TRUTH, re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF"))
+
+
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe, changed by `key=value` such as training.seed=3, or seed=3 where that is unambiguous."""
     return make_recipe(read_recipe(path), overrides, str(path))
@@ -352,7 +364,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         )
     with open_bytes(path) as file:
         try:
-            content = yaml.safe_load(file.read().decode("utf-8"))
+            content = yaml.load(file.read().decode("utf-8"), Loader)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{path} is not a YAML file: {reason}") from None
@@ -455,7 +467,7 @@ def _apply(override: str, content: dict[str, Any], keys: dict[str, set[str]]) ->
 def _value(key: str, text: str) -> Any:
     """What stands behind the = of a setting, as YAML has it."""
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date or a number that cannot be
         reason = " ".join(str(error).split())
         raise InputError(

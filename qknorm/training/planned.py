@@ -68,7 +68,8 @@ class _Planning:
 
     def choose_model(self) -> None:
         operations = operations_per_second(processes.device()) * processes.count() * self._seconds_left()
-        shape = asdict(planner.shape_for(operations, len(self._prepared.subwords)))
+        positions = _corpus(self._sets, self._prepared).positions
+        shape = asdict(planner.shape_for(operations, len(self._prepared.subwords), positions))
         dim = self._given.get("model", {}).get("dim", shape["dim"])
         shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
         budget = planner.budget_for(dim, self._recipe().training.optimizer)
@@ -126,9 +127,16 @@ def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: 
     done = int(stable.name.removeprefix("step-"))
     settings = planner.prolonged(done, more, recipe.training.validate_every, recipe.training.max_validations)
     prolonged = checked(Recipe, merged(recipe.model_dump(), settings), "the prolonged recipe")
+    ended, total = checkpoints.progress(newest or stable)["step"], settings["training"]["max_updates"]
+    if total <= ended:
+        needed = planner.plan(_corpus(sets, prepared), minutes * 60, *speed, ended - done).seconds / 60
+        raise InputError(
+            f"{minutes:g} minutes are too few: {run.folder} would go on from update {done:,}, before its learning rate "
+            f"fell, and {ended:,} updates, as many as it had, take about {needed:.2g} minutes from there; give it more"
+        )
     console.print(
-        f"{more.updates:,} more updates after the {done:,} before the learning rate fell; about "
-        f"{more.seconds / 60:.0f} minutes, until {_clock(more.seconds)}",
+        f"{total - done:,} updates after the {done:,} before the learning rate fell, {total:,} in all instead of "
+        f"{ended:,}; about {more.seconds / 60:.0f} minutes, until {_clock(more.seconds)}",
     )
     checkpoints.rewind(stable)
     run.save_recipe(prolonged)

@@ -100,10 +100,13 @@ def merges_for(words: int) -> int:
     return round(min(max(_MERGES * math.sqrt(words), 2000), 8000) / 500) * 500
 
 
-def shape_for(operations: float, vocabulary: int) -> Shape:
-    """The largest model that learns enough positions with this many floating-point operations."""
+def shape_for(operations: float, vocabulary: int, positions: int) -> Shape:
+    """The largest model that learns enough with so many floating-point operations, from a text of so many positions."""
+    most = MOST_PASSES * positions
     affordable = [
-        shape for shape in SHAPES if _learned(shape, operations, vocabulary) >= _POSITIONS_PER_WEIGHT * shape.weights
+        shape
+        for shape in SHAPES
+        if min(_learned(shape, operations, vocabulary), most) >= _POSITIONS_PER_WEIGHT * shape.weights
     ]
     return affordable[-1] if affordable else SHAPES[0]
 

@@ -314,9 +314,12 @@ class Trainer:
         weights = self.checkpoints.average(steps)
         self.task.model.load_state_dict(weights)
         self.task.model.eval()
-        score = self.task.validate().score
-        if score > self.checkpoints.best_score():
+        self.report.say(f"The mean of the last {len(steps)} checkpoints' weights:")
+        score, best = self.task.validate().score, self.checkpoints.best_score()
+        if score > best:
             self.checkpoints.save_best_average(weights, steps, score)
+        verdict = "it is kept" if score > best else "it is not kept"
+        self.report.say(f"  scores {score:.4g} on dev, the best so far {best:.4g}: {verdict}")
 
     def _status(self) -> Status:
         progress, most = self.progress, min(self.settings.most_updates, self._last_update or sys.maxsize)

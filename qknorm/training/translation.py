@@ -174,7 +174,11 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     else:
         processes.from_first(partial(_make_room, run, recipe))
         if recipe.minutes is not None:
-            recipe = processes.from_first(partial(planned_recipe, recipe, folder, console))
+            try:
+                recipe = processes.from_first(partial(planned_recipe, recipe, folder, console))
+            except KeyboardInterrupt:
+                console.print("\nStopped while the plan was made: nothing has been trained, and there is no run yet.")
+                raise
     settings = settings_of(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))

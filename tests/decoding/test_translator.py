@@ -118,6 +118,14 @@ def test_words_are_linked_by_the_sum_over_their_pieces() -> None:
     assert word_links(torch.ones(1, 1), [], []) == []
 
 
+def test_the_words_of_parts_are_those_of_the_joined_line(trained_run: Path) -> None:
+    translator = Translator.load(trained_run)
+    encode = translator.subwords.encode
+    assert translator._first_words(encode(["I eat.", "The house is red.", "Yes."])) == [0, 2, 6]
+    assert translator._first_words(encode(["一二。", "三四 五。", "六"])) == [0, 0, 1]
+    assert translator._first_words([]) == []
+
+
 def test_a_model_that_was_not_taught_has_no_alignment(trained_run: Path) -> None:
     translator = Translator.load(trained_run)
     (best,) = next(translator.translations(["The house is red."]))

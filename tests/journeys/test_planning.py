@@ -127,12 +127,25 @@ def test_a_run_that_has_ended_goes_on(command: Command, workplace: Path) -> None
     assert done.code == 0, done.errors
     after = recipe_of(run)["training"]
     begun = before["max_updates"] - before["decay"]
-    assert f"after the {begun:,} before the learning rate fell" in done.out
+    assert f"after the {begun:,} before the learning rate fell, {after['max_updates']:,} in all instead of" in done.out
     assert f"going on after update {begun}" in done.out
     assert after["max_updates"] > before["max_updates"]
     assert steps(run)[-1] == after["max_updates"]
     assert [step for step in steps(run) if step <= begun] == [step for step in first if step <= begun]
     assert {**before, "max_updates": 0, "decay": 0} == {**after, "max_updates": 0, "decay": 0}
+
+
+def test_too_few_minutes_to_come_as_far_as_before_are_refused(command: Command, workplace: Path) -> None:
+    """It would go back to where its learning rate began to fall, and end with fewer updates than it has."""
+    assert command("train", "--src", "train.en", "--tgt", "train.gl", "--minutes", "1", *TINY).code == 0
+    run = workplace / "runs" / "train"
+    training, before = recipe_of(run)["training"], contents(run)
+    begun = training["max_updates"] - training["decay"]
+    done = command("train", "runs/train", "--minutes", "0.0001")
+    assert done.code == 2
+    assert f"0.0001 minutes are too few: runs/train would go on from update {begun:,}," in done.errors
+    assert f"and {training['max_updates']:,} updates, as many as it had, take about " in done.errors
+    assert contents(run) == before
 
 
 def contents(folder: Path) -> dict[str, bytes]:

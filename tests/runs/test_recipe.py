@@ -171,6 +171,19 @@ def test_settings_change_a_recipe() -> None:
     assert (recipe.training.seed, recipe.model.heads, recipe.model.p, recipe.name) == (7, 4, float("inf"), "other")
 
 
+@pytest.mark.parametrize("name", ["2024", "no", "on", "1"])
+def test_a_name_is_taken_as_it_stands(name: str) -> None:
+    assert make_recipe(BASE, [f"name={name}"], "").name == name
+
+
+def test_no_is_norwegian(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("data: {source: a, target: b, languages: [no, en]}\ntraining: {wandb: on}")
+    recipe = load_recipe(tmp_path / "recipe.yaml", ["tensorboard=yes"])
+    assert recipe.data.languages == ("no", "en")
+    assert recipe.training.wandb
+    assert recipe.training.tensorboard
+
+
 def test_settings_that_are_none_are_explained() -> None:
     assert "write key=value" in problem({}, "seed")
     assert "there is no key sed" in problem({}, "sed=3")

@@ -69,16 +69,23 @@ def test_somebody_who_decides_on_the_updates_gets_them() -> None:
     assert planner.plan(TALKS, 600, *SPEED, updates=123).updates == 123
 
 
-@given(st.floats(1e6, 1e18), st.integers(100, 32_000))
-def test_more_operations_never_give_a_smaller_model(operations: float, vocabulary: int) -> None:
-    few, many = (planner.shape_for(share * operations, vocabulary) for share in (1, 3))
+@given(st.floats(1e6, 1e18), st.integers(100, 32_000), sizes)
+def test_more_time_or_text_never_give_a_smaller_model(operations: float, vocabulary: int, positions: int) -> None:
+    few, many, much = (
+        planner.shape_for(share * operations, vocabulary, text * positions) for share, text in ((1, 1), (3, 1), (1, 3))
+    )
     assert few in SHAPES
     assert few.weights <= many.weights
+    assert few.weights <= much.weights
 
 
 def test_ten_minutes_and_ten_hours_of_two_cores_want_different_models() -> None:
-    assert planner.shape_for(10 * 60 * 2.8e11, 3000).dim == 256
-    assert planner.shape_for(10 * 3600 * 2.8e11, 3000).dim > 256
+    assert planner.shape_for(10 * 60 * 2.8e11, 3000, TALKS.positions).dim == 256
+    assert planner.shape_for(10 * 3600 * 2.8e11, 3000, TALKS.positions).dim > 256
+
+
+def test_time_that_a_small_text_cannot_use_buys_no_large_model() -> None:
+    assert planner.shape_for(3600 * 2.8e11, 2000, 240 * 20).dim == 128
 
 
 def test_wider_models_learn_more_slowly() -> None:
