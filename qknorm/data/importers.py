@@ -6,13 +6,14 @@ and tabs inside a segment become spaces.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import struct
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -110,13 +111,13 @@ def _read_tmx(path: Path, source_language: str, target_language: str) -> Iterato
                     body = element
                 if event != "end" or element.tag != "tu":
                     continue
-                segments = dict(_segments(element))
-                seen.update(segments.keys())
-                texts = [_pick(segments, language) for language in (source_language, target_language)]
+                segments = list(_segments(element))
+                seen.update(language for language, _ in segments)
+                sources, targets = (_pick(segments, language) for language in (source_language, target_language))
                 body.clear()  # or memory would grow with the file
-                if texts[0] is not None and texts[1] is not None:
+                for source, target in itertools.product(sources, targets):
                     pairs += 1
-                    yield Pair(texts[0], texts[1])
+                    yield Pair(source, target)
         except DefusedXmlException as error:
             raise InputError(f"{path}: refused, since it defines an XML entity ({type(error).__name__})") from None
         except (ParseError, ValueError, LookupError) as error:  # the latter two for encodings it does not know
@@ -144,12 +145,13 @@ def _words(element: Element) -> str:
     return "".join(parts)
 
 
-def _pick(segments: dict[str, str], language: str) -> str | None:
-    """The segment of a language; `en` also finds `en-GB`."""
-    language = language.lower()
-    if language in segments:
-        return segments[language]
-    return next((text for code, text in segments.items() if code.replace("_", "-").startswith(language + "-")), None)
+def _pick(segments: Sequence[tuple[str, str]], language: str) -> list[str]:
+    """The segments of a language, several where a unit has several translations; `en` also finds `en-GB`."""
+    codes = list(dict.fromkeys(code for code, _ in segments))
+    wanted = language.lower()
+    if wanted not in codes:
+        wanted = next((code for code in codes if code.replace("_", "-").startswith(wanted + "-")), wanted)
+    return [text for code, text in segments if code == wanted]
 
 
 def _read_gettext(path: Path, *_languages: str) -> Iterator[Pair]:

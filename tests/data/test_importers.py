@@ -109,6 +109,12 @@ class TestFormats:
             ("A & B", "A e B"),
         ]
 
+    def test_tmx_with_several_translations_of_a_unit(self, tmp_path: Path, packed: bool) -> None:
+        words = (("en", "yes"), ("gl", "si"), ("gl", "claro"), ("pt", "sim"))
+        unit = "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in words)
+        path = self.write(tmp_path, "m.tmx", f"<tmx><body><tu>{unit}</tu></body></tmx>", packed)
+        assert memory(path) == [("yes", "si"), ("yes", "claro")]
+
     def test_po_leaves_out_fuzzy_obsolete_and_untranslated(self, tmp_path: Path, packed: bool) -> None:
         assert memory(self.write(tmp_path, "m.po", PO, packed)) == [
             ("Open file", "Abrir ficheiro"),
