@@ -65,6 +65,8 @@ RecipeT = TypeVar("RecipeT", bound=Part)
 
 _TRUTH = "tag:yaml.org,2002:bool"
 _RECIPES = Path(__file__).parents[1] / "recipes"
+_IN_WORDS = {"tuple_type": "two are wanted, such as [FIRST, SECOND]"}
+"""Kinds of mistakes that pydantic tells in the words of a programmer."""
 _LONGEST_SHOWN = 120  # characters of what somebody gave
 _KEYS_OF_OTHERS = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr"), ("peak",)),
@@ -519,7 +521,7 @@ def _first_problem(error: ValidationError, keys: dict[str, set[str]]) -> str:
         if str(leaf) in _KEYS_OF_OTHERS:
             return f"there is no key {_abbreviated(where)}; {_hint(str(leaf), set().union(*keys.values()))}"
         return f"there is no key {_abbreviated(where)}; {_hint(str(leaf), {prefix + key for key in siblings}, prefix)}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = _IN_WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     return (
         f"{where}: {message} (given: {_abbreviated(first['input'])})"
         if first["loc"] and first["type"] != "value_error"

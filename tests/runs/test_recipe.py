@@ -171,6 +171,10 @@ def test_settings_change_a_recipe() -> None:
     assert (recipe.training.seed, recipe.model.heads, recipe.model.p, recipe.name) == (7, 4, float("inf"), "other")
 
 
+def test_one_file_in_place_of_two_is_explained() -> None:
+    assert "data.dev: two are wanted, such as [FIRST, SECOND] (given: d.en)" in problem({}, "dev=d.en")
+
+
 @pytest.mark.parametrize("name", ["2024", "no", "on", "1"])
 def test_a_name_is_taken_as_it_stands(name: str) -> None:
     assert make_recipe(BASE, [f"name={name}"], "").name == name
