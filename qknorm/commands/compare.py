@@ -37,6 +37,7 @@ def compare(
     from qknorm.evaluation.systems import read_systems
     from qknorm.experiments.sweep.results import is_sweep
     from qknorm.experiments.sweep.scores import as_systems
+    from qknorm.metrics.short import is_too_short_for_bleu
 
     listed = [system for argument in systems for system in as_systems(argument)]
     given = read_systems(listed, ref, tokenized)
@@ -55,6 +56,8 @@ def compare(
         table.add_row(row.name, wording.bleu_of(row), wording.interval(row.low, row.high), str(row.seeds), *against)
     console = Screen()
     console.print(table)
+    if is_too_short_for_bleu(given.references, tokenized):
+        console.print(wording.TOO_SHORT)
     if rows[0].first_seeds_only:
         console.print(wording.FIRST_SEEDS)
     if len(rows) > 2:

@@ -26,6 +26,8 @@ def score(
     """Score translations by BLEU, chrF and TER, with the signature of how they were computed."""
     from qknorm.data.textfiles import read_lines
     from qknorm.evaluation.scores import scores, worst
+    from qknorm.evaluation.wording import TOO_SHORT
+    from qknorm.metrics.short import is_too_short_for_bleu
 
     ours, theirs = list(read_lines(hypotheses)), list(read_lines(references))
     values = scores(ours, theirs, tokenized, language)
@@ -46,6 +48,8 @@ def score(
         table.add_row(name, f"{value:.2f}" if isinstance(value, float) else str(value))
     console = Screen()
     console.print(table)
+    if is_too_short_for_bleu(theirs, tokenized):
+        console.print(TOO_SHORT)
     for example in examples:
         text = "\n  {source}\n  → {hypothesis}\n  = {reference}".format(**example)
         console.print(f"line {example['line']}, chrF {example['chrf']:.1f}{text}")

@@ -9,6 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from qknorm.errors import InputError
+from qknorm.metrics.script import bleu_tokenizer
 from qknorm.metrics.table import METRICS, bleu_metric
 
 
@@ -31,15 +32,15 @@ def scores(
         tokens = list(hypotheses), list(references)
         text = detokenized(hypotheses, language), detokenized(references, language)
     else:
-        tokens = moses_tokenized(hypotheses, language), moses_tokenized(references, language)
+        tokens = tokens_of(hypotheses, references, language), tokens_of(references, references, language)
         text = list(hypotheses), list(references)
     values = {name: metric.score(*(tokens if metric.of_tokens else text)) for name, metric in METRICS.items()}
-    return {**values, "lines": len(hypotheses), "signature": _signature()}
+    return {**values, "lines": len(hypotheses), "signature": _signature(text[1])}
 
 
-def _signature() -> str:
+def _signature(references: Sequence[str]) -> str:
     """How the score `bleu` was computed, in sacrebleu's notation."""
-    metric = bleu_metric(tokenized=False)
+    metric = bleu_metric(references, tokenized=False)
     metric.corpus_score([""], [[""]])  # it wants to have seen how many references there are
     return str(metric.get_signature())
 
@@ -63,7 +64,12 @@ def detokenized(lines: Sequence[str], language: str) -> list[str]:
     return [detokenizer.detokenize(line.split(" "), unescape=True) for line in lines]
 
 
-def moses_tokenized(lines: Sequence[str], language: str) -> list[str]:
-    """Lines as people write them, as tokens with spaces between."""
+def tokens_of(lines: Sequence[str], references: Sequence[str], language: str) -> list[str]:
+    """Lines as people write them, as tokens with spaces between.
+
+    They are those of Moses or, since it cuts at spaces alone, those of sacrebleu where the references have none.
+    """
+    if bleu_tokenizer(references) != "13a":
+        return list(map(bleu_metric(references, tokenized=False).tokenizer, lines))
     tokenizer = MosesTokenizer(lang=language)
     return [tokenizer.tokenize(line, return_str=True, escape=False) for line in lines]

@@ -115,7 +115,7 @@ def _rows(
     trials: int,
 ) -> list[Comparison]:
     _check(systems, references)
-    metric = bleu_metric(tokenized)
+    metric = bleu_metric(references, tokenized)
     measured = [np.stack([_statistics(lines, references, metric) for lines in runs]) for runs in systems.values()]
 
     def score(counts: Counts) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
-from qknorm.evaluation.scores import detokenized, moses_tokenized
+from qknorm.evaluation.scores import detokenized, tokens_of
 from qknorm.runs.run import Run
 from qknorm.runs.translator_run import TranslatorRun
 
@@ -40,10 +40,12 @@ def read_systems(arguments: Sequence[str], reference: Path | None, tokenized: bo
 def lines_of_test(run: Path, name: str, as_tokens: bool) -> list[str]:
     """Lines of a run's test set, as tokens or as text, whichever of them the run was trained on."""
     data = TranslatorRun.open(run).recipe.data
-    lines, language = list(read_lines(run / "test" / f"{name}.txt")), data.languages[1]
+    lines, language = _lines(run / "test" / f"{name}.txt"), data.languages[1]
     if (data.scheme == "words") == as_tokens:
         return lines
-    return moses_tokenized(lines, language) if as_tokens else detokenized(lines, language)
+    if as_tokens:
+        return tokens_of(lines, _lines(run / "test" / "references.txt"), language)
+    return detokenized(lines, language)
 
 
 def _named(arguments: Sequence[str]) -> dict[str, list[Path]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from qknorm.evaluation.significance import Comparison
 
 SIGNIFICANT = 0.05
+TOO_SHORT = "Most lines are too short for BLEU, which needs four words or more: look at chrF."
 FIRST_SEEDS = "Some systems have one seed so far, so of every system the first seed is compared."
 
 

@@ -30,8 +30,8 @@ class Metric(ABC):
 class Sacrebleu(Metric):
     """A metric of sacrebleu."""
 
-    make: Callable[[bool], SacrebleuMetric]
-    """It has an argument: whether the lines are tokens."""
+    make: Callable[[Sequence[str], bool], SacrebleuMetric]
+    """Its arguments: the references, and whether the lines are tokens."""
 
     def score(self, hypotheses: Sequence[str], references: Sequence[str], tokenized: bool = False) -> float:
-        return float(self.make(tokenized).corpus_score(list(hypotheses), [list(references)]).score)
+        return float(self.make(references, tokenized).corpus_score(list(hypotheses), [list(references)]).score)

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from qknorm.metrics.metric import Metric, Sacrebleu
+from qknorm.metrics.script import bleu_tokenizer
 
 
-def bleu_metric(tokenized: bool) -> BLEU:
-    """BLEU of text as it stands if it is tokenised (Moses multi-bleu), else sacrebleu's default."""
-    return BLEU(tokenize="none", smooth_method="none", force=True) if tokenized else BLEU()
+def bleu_metric(references: Sequence[str], tokenized: bool) -> BLEU:
+    """BLEU of text as it stands if it is tokenised (Moses multi-bleu), else sacrebleu's for the references' script."""
+    if tokenized:
+        return BLEU(tokenize="none", smooth_method="none", force=True)
+    return BLEU(tokenize=bleu_tokenizer(references))
 
 
 METRICS: dict[str, Metric] = {
     "bleu": Sacrebleu("BLEU", make=bleu_metric),
-    "bleu_tokenized": Sacrebleu("BLEU of tokens", of_tokens=True, make=lambda _: bleu_metric(tokenized=True)),
+    "bleu_tokenized": Sacrebleu(
+        "BLEU of tokens", of_tokens=True, make=lambda references, _: bleu_metric(references, tokenized=True)
+    ),
     # Spaces do not count in chrF, so tokenised text scores alike.
-    "chrf": Sacrebleu("chrF", make=lambda _: CHRF()),
-    "chrf++": Sacrebleu("chrF++", make=lambda _: CHRF(word_order=2)),
-    "ter": Sacrebleu("TER", more_is_better=False, make=lambda _: TER()),
+    "chrf": Sacrebleu("chrF", make=lambda *_: CHRF()),
+    "chrf++": Sacrebleu("chrF++", make=lambda *_: CHRF(word_order=2)),
+    "ter": Sacrebleu("TER", more_is_better=False, make=lambda *_: TER()),
 }
 
 DEV_METRICS = [name for name, metric in METRICS.items() if not metric.of_tokens]

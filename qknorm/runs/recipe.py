@@ -247,7 +247,8 @@ class TrainingRecipe(Part):
     stop_after: int | None = Field(None, ge=1)
     """Training ends when this many validations in a row brought no better score; with `trapezoid`, its decay begins."""
     metric: Annotated[str, OneOf(DEV_METRICS)] = "bleu"
-    """The dev score by which the best checkpoint is chosen, the learning rate decayed and training ended."""
+    """The dev score by which the best checkpoint is chosen, the learning rate decayed and training ended. Plans take
+    `chrf` where most lines are too short for BLEU."""
     average: int = Field(1, ge=1)
     """What is tested: 1 the best checkpoint; N > 1 the mean of the last N checkpoints' weights, if it scores better."""
     precision: Precision = "float32"

@@ -65,7 +65,7 @@ def _keys(fields: dict[str, FieldInfo]) -> str:
     rows = []
     for key, field in fields.items():
         allowed = _listed(_named(field) or _choices(field.annotation, _limits(field)), "or")
-        rows.append([f"`{key}`", allowed, _default(field), field.description or ""])
+        rows.append([f"`{key}`", allowed, _default(field), " ".join((field.description or "").split())])
     return _table(["key", "value", "default", "meaning"], rows)
 
 

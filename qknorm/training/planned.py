@@ -25,6 +25,7 @@ from qknorm.data.importers import Pair
 from qknorm.data.prepared import Prepared
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
+from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.ops import load_kernels
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import SCHEDULES
@@ -39,6 +40,7 @@ from qknorm.training.speed import operations_per_second, seconds_per_update
 
 _BATCHES_MEASURED = 64
 _LITTLE_LEFT = 0.25  # of the minutes: somebody should know
+_BY_CHRF = "Most lines are too short for BLEU, so the best checkpoint is chosen by chrF; metric=bleu changes that."
 
 Content = Mapping[str, Any]
 
@@ -46,6 +48,7 @@ Content = Mapping[str, Any]
 def planned_recipe(recipe: Recipe, folder: Path, console: Screen) -> Recipe:
     """The recipe with all that its minutes decide, for a new run in `folder`."""
     planning = _Planning(recipe, folder, console)
+    planning.choose_metric()
     planning.choose_model()
     planning.choose_precision()
     return planning.choose_length()
@@ -65,6 +68,16 @@ class _Planning:
         self._prepared = prepare_sets(self._sets, self._recipe().data)
         if self._recipe().model.embedding_init == "counted":
             translations(self._prepared, console)  # kept, and found again when training begins
+        self._remarks: list[str] = []
+
+    def choose_metric(self) -> None:
+        """chrF, where BLEU of a dev set says nothing: of a glossary, the checkpoint that says too much has the most."""
+        tokenized = self._recipe().data.scheme == "words"
+        dev_sets = [[pair.target for pair in direction.dev] for direction in self._sets]
+        is_given = "metric" in self._given.get("training", {})
+        if not is_given and any(is_too_short_for_bleu(references, tokenized) for references in dev_sets):
+            self._planned = merged(self._planned, {"training": {"metric": "chrf"}})
+            self._remarks.append(_BY_CHRF)
 
     def choose_model(self) -> None:
         operations = operations_per_second(processes.device()) * processes.count() * self._seconds_left()
@@ -92,7 +105,7 @@ class _Planning:
                 f"Making the text ready and measuring took {(self._seconds - left) / 60:.1f} of {self._seconds / 60:g} "
                 "minutes: hardly any time is left to learn in. Give it more with --minutes."
             )
-        _say(recipe, plan, twice, self._console)
+        _say(recipe, plan, twice, self._remarks, self._console)
         return self._recipe(merged(self._planned, planner.settings(plan, recipe.model.dim)))
 
     def _recipe(self, planned: Content | None = None) -> Recipe:
@@ -192,13 +205,14 @@ def _speed(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[fl
     return seconds, positions / len(batches) * updates
 
 
-def _say(recipe: Recipe, plan: Plan, twice: Plan, console: Screen) -> None:
+def _say(recipe: Recipe, plan: Plan, twice: Plan, remarks: Sequence[str], console: Screen) -> None:
     """The plan in a few lines."""
     model = recipe.model
     shape = f"{model.encoder_layers} + {model.decoder_layers} layers, dim {model.dim}, {recipe.training.precision}"
     lines = [
         f"The plan: {shape}; {plan.updates:,} updates, {plan.passes:.1f} passes through the text; about "
-        f"{plan.seconds / 60:.0f} minutes, until {_clock(plan.seconds)}."
+        f"{plan.seconds / 60:.0f} minutes, until {_clock(plan.seconds)}.",
+        *remarks,
     ]
     if _is_busy():
         lines.append("Other programs keep this machine busy: on a free one the plan would be longer.")

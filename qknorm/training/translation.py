@@ -25,7 +25,10 @@ from qknorm.decoding.beam import BeamSettings
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import scores
+from qknorm.evaluation.wording import TOO_SHORT
 from qknorm.metrics.metric import Metric
+from qknorm.metrics.script import bleu_tokenizer
+from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.metrics.table import METRICS
 from qknorm.models.translator import TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
@@ -49,6 +52,10 @@ _MEANINGS = (
     (20, "The gist is clear; most sentences have mistakes."),
     (10, "The gist can be guessed; more text or more time would help."),
     (0, "Hardly of use yet: more text or more time is needed."),
+)
+# Galician talks whose English has 18 BLEU of words have 40 of characters.
+_OF_CHARACTERS = (
+    "BLEU counts characters in this script, which gives far more than words: read some translations to judge."
 )
 
 
@@ -283,12 +290,13 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
         test.scores_file.unlink(missing_ok=True)  # of a run that was prolonged: they are not those of the new lines
         for path, lines in ((test.source, sources), (test.references, references), (test.hypotheses, translations)):
             write_lines(path, lines)
-        values = scores(translations, references, run.recipe.data.scheme == "words", direction.languages[1])
+        tokenized = run.recipe.data.scheme == "words"
+        values = scores(translations, references, tokenized, direction.languages[1])
         test.save_scores(values)
         label = f"test {direction.name}" if len(sets) > 1 else "test"
         told = ", ".join(f"{METRICS[name].label} {values[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values['lines']:,} lines)")
-        console.print(f"  {_meaning_of(values['bleu'])}")
+        console.print(f"  {meaning_of(values['bleu'], references, tokenized)}")
     folder = shlex.quote(str(run.folder))
     console.print(
         f"The model is {run.folder}. Next:\n"
@@ -298,6 +306,10 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
     )
 
 
-def _meaning_of(bleu: float) -> str:
+def meaning_of(bleu: float, references: Sequence[str], tokenized: bool) -> str:
     """What a score promises to a reader, roughly: BLEU depends on the text, and compares systems on the same text."""
+    if is_too_short_for_bleu(references, tokenized):
+        return TOO_SHORT
+    if bleu_tokenizer(references) == "char":
+        return _OF_CHARACTERS
     return next(meaning for least, meaning in _MEANINGS if bleu >= least)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qknorm.errors import InputError
-from qknorm.evaluation.scores import bleu, detokenized, scores, worst
+from qknorm.evaluation.scores import bleu, detokenized, scores, tokens_of, worst
+from tests.metrics.test_script import CHINESE, JAPANESE, KOREAN, THAI
 
 
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -69,6 +70,30 @@ def test_a_perfect_translation_has_perfect_scores() -> None:
     assert result["ter"] == 0
     assert result["lines"] == 2
     assert "tok:13a" in result["signature"]
+
+
+@pytest.mark.parametrize(("lines", "expected"), [(CHINESE, "zh"), (JAPANESE, "char"), (THAI, "char"), (KOREAN, "13a")])
+def test_a_perfect_translation_is_perfect_in_every_script(lines: list[str], expected: str) -> None:
+    result = scores(lines, lines, tokenized=False, language="xx")
+    assert (result["bleu"], result["bleu_tokenized"]) == pytest.approx((100, 100))
+    assert f"|tok:{expected}|" in result["signature"]
+
+
+def test_tokens_of_a_script_without_spaces_are_joined_for_the_default_score() -> None:
+    """BLEU of the text is that of characters, wherever somebody cut it into words; that of tokens is of these words."""
+    words, characters = ["我 喜欢 读书 ， 也 喜欢 音乐"], ["我 喜 欢 读 书 ， 也 喜 欢 音 乐"]
+    result = scores(characters, words, tokenized=True, language="zh")
+    assert result["bleu"] == pytest.approx(100)
+    assert "|tok:zh|" in result["signature"]
+    assert result["bleu_tokenized"] < 10
+
+
+def test_the_references_alone_decide_how_a_text_is_cut() -> None:
+    """A system that answers in another language is measured as the others are."""
+    english = ["I like reading.", "The weather is fine.", "He came yesterday."]
+    assert "|tok:zh|" in scores(english, CHINESE, tokenized=False)["signature"]
+    assert "|tok:13a|" in scores(CHINESE, english, tokenized=False)["signature"]
+    assert tokens_of(["我 like 书"], CHINESE, "zh") == ["我 like 书"]
 
 
 def test_line_counts_must_agree() -> None:

@@ -46,6 +46,18 @@ class TestTwoModels:
         assert 0 < other.difference_low < other.bleu - baseline.bleu < other.difference_high
         assert other.bleu == pytest.approx(bleu(better, expected, tokenized=True))
 
+    @pytest.mark.parametrize("script", ["的一是不了人我在", "のはにをたがでと", "กขคงจฉชซ"], ids=["zh", "ja", "th"])
+    def test_a_clear_difference_is_significant_where_there_are_no_spaces(self, method: Method, script: str) -> None:
+        def written(lines: list[str]) -> list[str]:
+            return [line.translate(str.maketrans("abcdefgh", script, " ")) for line in lines]
+
+        (worse, expected), (better, _) = (map(written, corpus(0, noise)) for noise in (0.3, 0.1))
+        baseline, other = compare({"worse": [worse], "better": [better]}, expected, False, method, trials=1000)
+        assert 0 < baseline.bleu < other.bleu < 100
+        assert other.bleu == pytest.approx(bleu(better, expected, tokenized=False))
+        assert other.p_value is not None
+        assert other.p_value < 0.01
+
     def test_the_same_model_twice_does_not_differ(self, method: Method) -> None:
         lines, expected = corpus(0, 0.2)
         _, actual = compare({"one": [lines], "same": [lines]}, expected, True, method, trials=100)

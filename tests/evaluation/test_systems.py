@@ -6,7 +6,7 @@ import pytest
 
 from qknorm.data.textfiles import write_lines
 from qknorm.errors import InputError
-from qknorm.evaluation.systems import read_systems
+from qknorm.evaluation.systems import lines_of_test, read_systems
 
 
 @pytest.fixture
@@ -118,3 +118,14 @@ def test_a_copy_of_a_run_is_no_further_seed(folder: Path) -> None:
     assert list(read_systems(["a-1", "a-2"], None, tokenized=False).runs) == ["a-1", "a-2"]
     (folder / "a-2" / "recipe.yaml").write_text(recipe.replace("seed: 1", "seed: 2"))
     assert len(read_systems(["a=a-1,a-2", "b=file.txt,other"], folder / "file.txt", tokenized=False).runs["a"]) == 2
+
+
+def test_tokens_of_a_test_are_cut_as_its_references_are(folder: Path) -> None:
+    """Every system of a table alike, whatever it answered."""
+    run = folder / "a-1"
+    (run / "recipe.yaml").write_text("data: {corpus: ted-gl-en, languages: [gl, zh]}")
+    write_lines(run / "test" / "references.txt", ["我喜欢读书。"])
+    write_lines(run / "test" / "hypotheses.txt", ["I like it, 喜欢."])
+    assert lines_of_test(run, "references", as_tokens=True) == ["我 喜 欢 读 书 。"]
+    assert lines_of_test(run, "hypotheses", as_tokens=True) == ["I like it , 喜 欢 ."]
+    assert lines_of_test(run, "references", as_tokens=False) == ["我喜欢读书。"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.evaluation import wording
 from qknorm.runs.writer import only_writer
 from qknorm.training import planned, planner
 from tests.journeys.conftest import Command
@@ -48,6 +50,25 @@ def test_two_files_become_a_translator_by_a_plan_in_plain_numbers(command: Comma
     assert recipe["model"]["embedding_init"] == "counted"
     assert steps(run)[-1] == recipe["training"]["max_updates"]
     assert (run / "test" / "scores.json").exists()
+    assert recipe["training"]["metric"] == "bleu"
+    assert "chrF;" not in done.out
+
+
+def test_the_best_checkpoint_of_a_glossary_is_chosen_by_chrf(command: Command, workplace: Path) -> None:
+    """One word has no sequences of four, so BLEU would be 0 for the best of them."""
+    for language, vowels in (("en", "aeiou"), ("gl", "ouaei")):
+        words = ["".join(syllables) for syllables in product(*(("b" + vowel, "d" + vowel) for vowel in vowels * 2))]
+        write_lines(workplace / f"words.{language}", words[:300])
+    glossary = ("--src", "words.en", "--tgt", "words.gl", "--minutes", "1", *TINY)
+    done = command("train", *glossary)
+    assert done.code == 0, done.errors
+    assert "too short for BLEU, so the best checkpoint is chosen by chrF; metric=bleu changes that." in done.out
+    assert recipe_of(workplace / "runs" / "words")["training"]["metric"] == "chrf"
+    assert re.search(rf"test: BLEU .*\n  {re.escape(wording.TOO_SHORT)}\n", done.out)
+    own = command("train", *glossary, "metric=bleu", "name=own")
+    assert own.code == 0, own.errors
+    assert "chosen by chrF" not in own.out
+    assert recipe_of(workplace / "runs" / "own")["training"]["metric"] == "bleu"
 
 
 def test_several_pairs_are_counted_and_taught_with_pieces_that_are_dropped(command: Command, workplace: Path) -> None:

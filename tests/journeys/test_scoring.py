@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from qknorm.data.textfiles import write_lines
+from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.evaluation import wording
 from tests.caches import new_cache
 from tests.evaluation.test_scores import corpus
@@ -45,6 +47,47 @@ def test_compare(files: Command) -> None:
     assert baseline["p_value"] is None
     assert better["low"] <= better["bleu"] <= better["high"]
     assert better["p_value"] < 0.01
+
+
+def test_bleu_says_nothing_about_lines_of_a_word(command: Command) -> None:
+    write_lines(Path("ref"), ["casa", "pan", "mar"])
+    write_lines(Path("hyp"), ["casa", "pan", "sal"])
+    for arguments in (("score", "ref", "ref"), ("compare", "hyp", "ref", "--ref", "ref")):
+        assert wording.TOO_SHORT in command(*arguments).out
+        assert wording.TOO_SHORT not in command(*arguments, "--json").out
+
+
+CHINESE = {
+    "who": {"I": "我", "you": "你", "he": "他", "she": "她", "we": "我们", "they": "他们"},
+    "does": {"buy": "买", "sell": "卖", "see": "看", "look for": "找", "want": "要"},
+    "what": {"tea": "茶", "books": "书", "flowers": "花", "fish": "鱼", "rice": "米", "paper": "纸", "cloth": "布"},
+}
+
+
+def test_chinese_from_training_to_the_report(command: Command, workplace: Path) -> None:
+    """BLEU counts its characters wherever it is computed: for sacrebleu's default each line would be one word."""
+    words = list(product(*(part.items() for part in CHINESE.values())))
+    random.Random(0).shuffle(words)
+    pairs = [(f"Today {who[0]} {does[0]} {what[0]}.", f"今天{who[1]}{does[1]}{what[1]}。") for who, does, what in words]
+    for name, chosen in {"train": pairs[24:], "dev": pairs[:12], "test": pairs[12:24]}.items():
+        for side, language in enumerate(("en", "gl")):
+            write_lines(workplace / f"{name}.{language}", (pair[side] for pair in chosen))
+    assert command("train", "recipe.yaml", "merges=40", "peak=0.01", "max_updates=90", "validate_every=45").code == 0
+    run = workplace / "runs" / "small"
+    tested = json.loads((run / "test" / "scores.json").read_text())
+    assert "|tok:zh|" in tested["signature"]
+    assert 0 < tested["bleu"] < 100
+    assert all(json.loads(line)["dev_bleu"] > 0 for line in read_lines(run / "metrics.jsonl"))
+    scored = json.loads(command("score", "runs/small/test/hypotheses.txt", "test.gl", "--json").out)
+    assert scored == tested
+    ours, perfect = json.loads(command("compare", "runs/small", "test.gl", "--json").out)
+    assert ours["bleu"] == pytest.approx(tested["bleu"])
+    assert perfect["bleu"] == pytest.approx(100)
+    assert perfect["p_value"] < 0.01
+    assert command("report", "runs/small", "-o", "report.html").code == 0
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert f"small reached {tested['bleu']:.2f} BLEU" in page
+    assert "how many characters, and sequences of up to four characters" in page
 
 
 def test_compare_several_seeds(files: Command) -> None:

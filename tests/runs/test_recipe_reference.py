@@ -12,6 +12,11 @@ def test_the_page_is_what_the_code_generates() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), hint
 
 
+def test_every_row_of_a_table_is_one_line() -> None:
+    """Also where the docstring of a key is longer than that."""
+    assert all(row.endswith(" |") for row in reference().splitlines() if row.startswith("| "))
+
+
 def test_it_states_types_limits_and_defaults() -> None:
     rows = reference().splitlines()
 

@@ -25,7 +25,7 @@ from qknorm.runs.recipe import make_recipe
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.trainer import Trainer
-from qknorm.training.translation import train
+from qknorm.training.translation import meaning_of, train
 
 Content = dict[str, Any]
 
@@ -188,6 +188,21 @@ class TestWhatIsTested:
             monkeypatch.setitem(METRICS, name, Given(name, values=with_test_set))
         trained(content, tmp_path / "run", f"metric={metric}", "max_updates=24")
         assert (tmp_path / "run" / "checkpoints" / "best").read_text() == f"{best}\n"
+
+
+@pytest.mark.parametrize(
+    ("bleu", "references", "expected"),
+    [
+        (41.0, ["The shop is closed."], "can be used as they are"),
+        (0.0, ["The shop is closed."], "Hardly of use yet"),
+        (41.0, ["今天的天气很好。"], "can be used as they are"),
+        (41.0, ["今日は天気がとても良いです。"], "read some translations to judge"),
+        (0.0, ["house", "bread"], "too short for BLEU"),
+    ],
+)
+def test_what_a_score_promises(bleu: float, references: list[str], expected: str) -> None:
+    """Nothing where BLEU says nothing, nor where it counts characters, of which a few in a row are soon right."""
+    assert expected in meaning_of(bleu, references, tokenized=False)
 
 
 class TestResume:

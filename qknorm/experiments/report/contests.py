@@ -14,6 +14,7 @@ from qknorm.experiments.papers import plan as papers
 from qknorm.experiments.papers.plan import Experiment
 from qknorm.experiments.papers.results import Row, rate_caveats, result_of
 from qknorm.experiments.report.collect import Tested, TranslatorRun
+from qknorm.metrics.short import is_too_short_for_bleu
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,19 @@ class Contest:
         return [entry.compared for entry in self.entries]
 
     @property
+    def references(self) -> list[str]:
+        return self.entries[0].tests[0].references
+
+    @property
+    def is_too_short(self) -> bool:
+        """BLEU says nothing about its lines."""
+        return is_too_short_for_bleu(self.references)
+
+    @property
     def best(self) -> Entry:
-        return max(self.entries, key=lambda entry: entry.compared.bleu)
+        """By BLEU or, where that says nothing, by chrF."""
+        by_chrf = self.is_too_short
+        return max(self.entries, key=lambda entry: entry.chrf if by_chrf else entry.compared.bleu)
 
 
 def systems_of(runs: Sequence[TranslatorRun]) -> list[System]:

@@ -62,3 +62,22 @@ def test_different_test_sets_are_not_compared(run: TranslatorRun) -> None:
     contests = contests_of(systems_of([run, other]))
     assert [[entry.system.name for entry in contest.entries] for contest in contests] == [["phrases"], ["b"]]
     assert contests[0].entries[0].compared.p_value is None
+
+
+def test_the_best_of_a_glossary_is_the_one_with_the_most_chrf(run: TranslatorRun) -> None:
+    """BLEU of lines of a word is 0 for all."""
+    words = ["casa", "pan", "mar", "sal"]
+    tests = [
+        replace(run.tests[0], sources=words, references=words, hypotheses=[*words[:right], *["x"] * (4 - right)],
+                scores=run.tests[0].scores.model_copy(update={"chrf": 25.0 * right}))
+        for right in (1, 3)
+    ]  # fmt: skip
+    runs = [
+        replace(varied(run, name, p=p), tests=[test]) for name, p, test in zip("ab", (2.0, 3.0), tests, strict=True)
+    ]
+    (contest,) = contests_of(systems_of(runs))
+    assert contest.is_too_short
+    assert [row.bleu for row in contest.rows] == [0, 0]
+    assert contest.best.system.name == "b"
+    (usual,) = contests_of(systems_of([run]))
+    assert not usual.is_too_short

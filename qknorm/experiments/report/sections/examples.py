@@ -14,9 +14,9 @@ from qknorm.evaluation.scores import sentence_chrf
 from qknorm.experiments.report.contests import Participant, TestSet
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Section
+from qknorm.metrics.script import is_spaceless
 
 _SHOWN = 4
-_WRITTEN_WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,6 @@ def _stretches(text: str) -> Iterator[str]:
 def _kind(character: str) -> str:
     if character.isspace():
         return "space"
-    if unicodedata.category(character)[0] in "PS":
+    if unicodedata.category(character)[0] in "PS" or is_spaceless(character):
         return "sign"
-    return "sign" if unicodedata.name(character, "").startswith(_WRITTEN_WITHOUT_SPACES) else "word"
+    return "word"

@@ -16,6 +16,7 @@ from qknorm.experiments.report.collect import TranslatorRun
 from qknorm.experiments.report.contests import Contest, Entry, System
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Figure, Section
+from qknorm.metrics.script import bleu_tokenizer
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,15 @@ def _table(contest: Contest) -> ScoreTable:
         Line(entry, entry.compared.name, [row[name] for name in columns])
         for entry, row in zip(contest.entries, cells, strict=True)
     ]
-    verdicts = wording.verdicts(contest.rows)
-    sentences = verdicts if contest.experiment or len(lines) > 2 else []  # of two systems the head of the page says it
+    is_said_above = contest.experiment is None and len(lines) <= 2  # of two systems the head of the page says it
+    sentences = [] if is_said_above else _verdicts(contest)
     terms = _terms(contest, columns)
     return ScoreTable(contest, _about(contest), ["system", *columns], lines, _figure(contest), sentences, terms)
+
+
+def _verdicts(contest: Contest) -> list[str]:
+    """Which systems differ, as far as BLEU can tell."""
+    return [wording.TOO_SHORT] if contest.is_too_short else wording.verdicts(contest.rows)
 
 
 def _about(contest: Contest) -> list[tuple[str, str]]:
@@ -135,10 +141,11 @@ def _signed(value: float | None) -> str:
 
 
 def _terms(contest: Contest, columns: Sequence[str]) -> list[tuple[str, str]]:
+    counted = "words" if bleu_tokenizer(contest.references) == "13a" else "characters"
     meanings = {
         "BLEU": (
-            "how many words, and sequences of up to four words, are those of a human translation: 0 is none, 100 all. "
-            f"Higher is better. Here it is {how_scored(contest.as_tokens)}."
+            f"how many {counted}, and sequences of up to four {counted}, are those of a human translation: 0 is none, "
+            f"100 all. Higher is better. Here it is {how_scored(contest.as_tokens)}."
         ),
         "95 %": wording.about_interval(contest.rows[0].seeds),
         "difference": f"to {contest.rows[0].name}, which the others are compared with.",
@@ -195,15 +202,16 @@ def _trained(systems: Sequence[System]) -> str:
 def _best(contest: Contest, several: bool) -> str:
     """Who did best and, where there are two, whether they differ."""
     where = f" ({contest.title})" if several or contest.experiment else ""
-    best = contest.best.compared
+    best = contest.best
+    score = f"{best.chrf:.1f} chrF" if contest.is_too_short else f"{best.compared.bleu:.2f} BLEU"
     of_all = " reached the highest score," if len(contest.entries) > 1 else " reached"
     sentence = (
-        f"On {contest.sentences:,} test sentences that were kept out of training{where}, {best.name}{of_all} "
-        f"{best.bleu:.2f} BLEU."
+        f"On {contest.sentences:,} test sentences that were kept out of training{where}, {best.compared.name}{of_all} "
+        f"{score}."
     )
-    if len(contest.entries) != 2:
+    if len(contest.entries) != 2 and not contest.is_too_short:
         return sentence
-    return " ".join([sentence, *wording.verdicts(contest.rows)])
+    return " ".join([sentence, *_verdicts(contest)])
 
 
 def _state(run: TranslatorRun) -> str:

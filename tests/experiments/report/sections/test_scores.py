@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from qknorm.data.textfiles import write_lines
+from qknorm.evaluation import wording
 from qknorm.experiments.report import write_report
 from tests.phrases import write_phrases
 from tests.reports import Page, experiment
@@ -20,6 +23,19 @@ def test_a_run_under_way_is_shown_with_what_it_has(bare_run: Path, tmp_path: Pat
     (bare_run / "metrics.jsonl").write_text(line + "\n" + line[:20])
     write_report(bare_run, tmp_path / "report.html")
     assert "its state after update 5 (dev BLEU 2.5)" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_of_a_glossary_bleu_is_not_a_judge(both: Path, tmp_path: Path) -> None:
+    runs = shutil.copytree(both, tmp_path / "runs")
+    for run, chrf in zip(sorted(runs.iterdir()), (60.0, 70.0), strict=True):
+        for file in (run / "test").glob("*.txt"):
+            write_lines(file, ["casa", "pan", "mar"])
+        scores = json.loads((run / "test" / "scores.json").read_text())
+        (run / "test" / "scores.json").write_text(json.dumps(scores | {"chrf": chrf}))
+    write_report(runs, tmp_path / "report.html")
+    text = " ".join(Page((tmp_path / "report.html").read_text(encoding="utf-8")).text.split())
+    assert f"good reached the highest score, 70.0 chrF. {wording.TOO_SHORT}" in text
+    assert "cannot be told apart" not in text
 
 
 @pytest.fixture(scope="module")
