@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from qknorm.data.importers import Pair
-from qknorm.data.textfiles import replacing
+from qknorm.data.textfiles import read_lines, replacing, write_lines
+from qknorm.errors import InputError
 
 _SHOWN_CHARACTERS = 200  # of a dropped line, in dropped.tsv
 
@@ -58,15 +60,23 @@ def fingerprint(pair: Pair) -> int:
 
 
 def clean(
-    pairs: Iterable[Pair], rules: Rules, dropped: Path, held_out: Iterable[Pair] = (), report: Report | None = None
+    pairs: Iterable[Pair],
+    rules: Rules,
+    dropped: Path,
+    held_out: Iterable[Pair] = (),
+    report: Report | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[Pair]:
-    """The pairs that pass; the others go to the file `dropped`, which appears when the stream has ended."""
+    """The pairs that pass; the others go to the file `dropped`, which appears when the stream has ended.
+
+    numbers: of the pairs in the text they come from, where that is another one.
+    """
     report = Report() if report is None else report
     held_out_fingerprints = {fingerprint(_normalized(pair, rules)) for pair in held_out} if rules.held_out else set()
     seen: set[int] = set()
     with replacing(dropped) as file:
         file.write(b"line\treason\tsource\ttarget\n")
-        for number, pair in enumerate(pairs, start=1):
+        for pair, number in zip(pairs, count(1) if numbers is None else numbers, strict=numbers is not None):
             pair = _normalized(pair, rules)
             report.read += 1
             reason = _reason_to_drop(pair, rules) or _reason_by_memory(pair, rules, seen, held_out_fingerprints)
@@ -78,6 +88,23 @@ def clean(
             report.source_lengths[len(pair.source.split())] += 1
             report.target_lengths[len(pair.target.split())] += 1
             yield pair
+
+
+def add_earlier(earlier: Path, dropped: Path, report: Report) -> None:
+    """Add what an earlier cleaning of the same text dropped: to the file, in the order of lines, and to the counts."""
+    (heading, *before), (_, *rows) = read_lines(earlier), read_lines(dropped)
+    write_lines(dropped, [heading, *sorted([*before, *rows], key=lambda row: int(row.partition("\t")[0]))])
+    report.read += len(before)
+    report.dropped.update(row.split("\t")[1] for row in before)
+
+
+def refuse_if_nothing_is_left(report: Report, source: Path, target: Path) -> None:
+    """An InputError if no pair of two files can be learned from."""
+    if not report.read:
+        raise InputError(f"{source} and {target} are empty; there is nothing to learn from")
+    if not report.kept:
+        most = report.dropped.most_common(1)[0][0]
+        raise InputError(f"no pair of {source} and {target} is left after cleaning; most were: {most}")
 
 
 def _normalized(pair: Pair, rules: Rules) -> Pair:

@@ -25,8 +25,9 @@ from safetensors.numpy import load_file, save_file
 
 from qknorm.attention.scale import percentile_length
 from qknorm.data.batches import Encoded, FixedPairs
-from qknorm.data.cleaning import Report, Rules, clean
+from qknorm.data.cleaning import Report, Rules, add_earlier, clean, refuse_if_nothing_is_left
 from qknorm.data.importers import Pair, read_aligned
+from qknorm.data.splits import Origin
 from qknorm.data.subwords import EOS, UNK, Scheme, Subwords
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
@@ -47,6 +48,15 @@ class ParallelFiles:
     source: Path
     target: Path
     held_out: tuple[tuple[Path, Path], ...] = ()
+    origin: Origin | None = None
+    """The text that these sentences were split off, if they were."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """All that decides what is learned from, and what is said of it."""
+        held_out = [path for files in self.held_out for path in files]
+        noted = [] if self.origin is None else [self.origin.numbers, self.origin.dropped]
+        return [self.source, self.target, *held_out, *noted]
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,10 @@ class PreparedDirection:
     targets: list[str]
     encoded: FixedPairs
     report: dict[str, Any]
-    """What was read, kept and dropped, and the longest source sentence in pieces, as in corpus.json."""
+    """What was read, kept and dropped, and the longest source sentence in pieces, as in corpus.json.
+
+    What was split off for dev and test counts as none of these.
+    """
     folder: Path
     """Where its dropped.tsv lies."""
 
@@ -113,13 +126,7 @@ def _key(directions: Sequence[ParallelFiles], *settings: object) -> str:
                 digest.update(part)
         return digest.hexdigest()
 
-    contents = [
-        [
-            content(path)
-            for path in (direction.source, direction.target, *(path for files in direction.held_out for path in files))
-        ]
-        for direction in directions
-    ]
+    contents = [[content(path) for path in direction.paths] for direction in directions]
     return hashlib.sha256(repr((_FORMAT, contents, settings)).encode()).hexdigest()[:24]
 
 
@@ -149,14 +156,14 @@ def _place(folder: Path, number: int) -> Path:
 
 
 def _clean_direction(files: ParallelFiles, rules: Rules, place: Path) -> tuple[list[Pair], dict[str, Any]]:
-    report = Report()
+    report, origin = Report(), files.origin
     held_out: Iterable[Pair] = (pair for two in files.held_out for pair in read_aligned(*two))
-    kept = list(clean(read_aligned(files.source, files.target), rules, place / DROPPED, held_out, report))
-    if not report.read:
-        raise InputError(f"{files.source} and {files.target} are empty; there is nothing to learn from")
-    if not kept:
-        most = report.dropped.most_common(1)[0][0]
-        raise InputError(f"no pair of {files.source} and {files.target} is left after cleaning; most were: {most}")
+    numbers = None if origin is None else origin.read_numbers()
+    kept = list(clean(read_aligned(files.source, files.target), rules, place / DROPPED, held_out, report, numbers))
+    if origin is not None:
+        add_earlier(origin.dropped, place / DROPPED, report)
+    named = files if origin is None else origin
+    refuse_if_nothing_is_left(report, named.source, named.target)
     words = sum(len(side.split()) for pair in kept for side in pair)
     return kept, {"read": report.read, "kept": report.kept, "words": words, "dropped": dict(report.dropped)}
 

@@ -93,9 +93,9 @@ class DirectionRecipe(Part):
     target: str | None = None
     """Its translation, line by line."""
     dev: tuple[str, str] | None = None
-    """Source and target of the dev set. Without it, 500 pairs (at most a tenth) are split off the training text."""
+    """Source and target of the dev set. Without it, about 500 pairs (at most a tenth) are split off the cleaned text."""
     test: tuple[str, str] | None = None
-    """Source and target of the test set; split off likewise."""
+    """Source and target of the test set; split off likewise. No source sentence is in two sets."""
     languages: tuple[str, str] = ("src", "tgt")
     """Codes of the two languages; a named corpus brings its own."""
 
@@ -120,7 +120,7 @@ class DirectionRecipe(Part):
 
 
 class DataRecipe(DirectionRecipe):
-    """Where the sentences are, and how they become pieces."""
+    """Where the sentences are, which of them are dropped, and how they become pieces."""
 
     pairs: tuple[DirectionRecipe, ...] = ()
     """Several language pairs for one model: a list of the keys above, in place of them, each with other languages."""
@@ -130,6 +130,12 @@ class DataRecipe(DirectionRecipe):
     """Merges of the joint BPE vocabulary."""
     bpe_dropout: float = Field(0.0, ge=0, lt=1)
     """Each merge is skipped with this probability, drawn anew in every pass."""
+    max_ratio: float | None = Field(6.0, ge=1)
+    """A pair is dropped if one side has more than this many times as many characters as the other; `null`: no limit."""
+    keep_duplicates: bool = False
+    """Do not drop repeated pairs."""
+    keep_copies: bool = False
+    """Do not drop a source that equals its target."""
 
     @property
     def directions(self) -> tuple[DirectionRecipe, ...]:

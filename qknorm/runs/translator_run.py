@@ -1,7 +1,7 @@
 """The run folder of a translator.
 
 runs/NAME/  beside what every run has: tokenizer.json  pairs.json  dropped.tsv
-            data/ (what was split off somebody's own files)
+            data/ (what was split off somebody's own files, and which lines of them are learned from)
             of several language pairs: dropped-en-gl.tsv, data/en-gl/ and so on
 """
 

@@ -14,15 +14,13 @@ from qknorm.cache import cache_folder
 from qknorm.data import corpora
 from qknorm.data.cleaning import Rules
 from qknorm.data.importers import Pair, read_aligned
-from qknorm.data.prepared import TOKENIZER, ParallelFiles, Prepared, prepare
-from qknorm.data.textfiles import write_lines
+from qknorm.data.prepared import DROPPED, TOKENIZER, ParallelFiles, Prepared, prepare
+from qknorm.data.splits import Files, Origin, split_off
 from qknorm.errors import InputError
 from qknorm.runs.recipe import DataRecipe, DirectionRecipe, Recipe
 from qknorm.runs.translator_run import DirectionParts, ModelParts
 
-_SPLIT_OFF = 500  # pairs for dev, and as many for test, but at most a tenth of the corpus each
-
-_Files = tuple[Path, Path]
+_NUMBERS = "train.lines"  # in the folder of splits: which lines of somebody's own text are learned from
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,8 @@ class Sets:
 
 def read_sets(recipe: DataRecipe, folder: Path) -> list[Sets]:
     """Those of every language pair; what is missing of dev and test is split off and kept in `folder`."""
-    return [_sets_of(direction, _folder_of(direction, recipe, folder)) for direction in recipe.directions]
+    rules = _rules(recipe)
+    return [_sets_of(direction, _folder_of(direction, recipe, folder), rules) for direction in recipe.directions]
 
 
 def forget_splits(recipe: DataRecipe, folder: Path) -> None:
@@ -50,8 +49,9 @@ def forget_splits(recipe: DataRecipe, folder: Path) -> None:
     A text that the recipe reads is never taken for such a split: an InputError names it.
     """
     directions = [(direction, _folder_of(direction, recipe, folder)) for direction in recipe.directions]
-    splits = [path for direction, own in directions for two in _splits(direction, own).values() for path in two]
-    own_texts = {Path(text).resolve() for direction in recipe.directions for text in _texts(direction)}
+    splits = [path for direction, own in directions for path in _split_files(direction, own)]
+    given = (files for direction in recipe.directions for files in _given(direction).values())
+    own_texts = {path.resolve() for files in given for path in files}
     for path in splits:
         if path.resolve() in own_texts:
             raise InputError(f"{path} would be overwritten by the run {folder.parent}; choose another name=NAME")
@@ -65,26 +65,39 @@ def forget_splits(recipe: DataRecipe, folder: Path) -> None:
 def prepare_sets(sets: Sequence[Sets], recipe: DataRecipe) -> Prepared:
     """Clean, learn the vocabulary and encode; or find what was prepared before."""
     files = [_with_held_out_of_reverse(direction, sets) for direction in sets]
-    return prepare(files, recipe.merges, recipe.scheme, Rules(), cache_folder())
+    return prepare(files, recipe.merges, recipe.scheme, _rules(recipe), cache_folder())
 
 
-def _sets_of(direction: DirectionRecipe, folder: Path) -> Sets:
+def _rules(recipe: DataRecipe) -> Rules:
+    return Rules(max_ratio=recipe.max_ratio, duplicates=not recipe.keep_duplicates, copies=not recipe.keep_copies)
+
+
+def _sets_of(direction: DirectionRecipe, folder: Path, rules: Rules) -> Sets:
     """The named corpus, or one's own files; what is missing of dev and test is split off and kept in the folder."""
+    origin = None
     if direction.corpus is not None:
         corpus = corpora.get(direction.corpus)
         train, dev, test = (corpus.files(split) for split in corpora.SPLITS)
     else:
-        assert direction.source is not None
-        assert direction.target is not None
-        given = {"train": (direction.source, direction.target), "dev": direction.dev, "test": direction.test}
-        paths = {name: (Path(files[0]), Path(files[1])) for name, files in given.items() if files is not None}
-        paths |= _split_off(paths["train"], _splits(direction, folder))
-        train, dev, test = (paths[split] for split in corpora.SPLITS)
+        paths = _given(direction)
+        if splits := _splits(direction, folder):
+            origin = _split(paths, splits, folder, rules)
+        train, dev, test = ((paths | splits)[split] for split in corpora.SPLITS)
     held_out = [_without_blanks(files) for files in (dev, test)]
-    return Sets(direction.languages, ParallelFiles(*train, held_out=(dev, test)), *held_out)
+    return Sets(direction.languages, ParallelFiles(*train, (dev, test), origin), *held_out)
 
 
-def _without_blanks(files: _Files) -> list[Pair]:
+def _split(given: dict[str, Files], splits: dict[str, Files], folder: Path, rules: Rules) -> Origin | None:
+    """Split off what is missing, unless it was before: None if an earlier version did, which noted nothing of it."""
+    origin = Origin(*given["train"], folder / _NUMBERS, folder / DROPPED)
+    if all(path.exists() for two in splits.values() for path in two):
+        return origin if origin.numbers.exists() else None
+    held_out = (pair for name, files in given.items() if name != "train" for pair in read_aligned(*files))
+    split_off(origin, splits, rules, held_out)
+    return origin
+
+
+def _without_blanks(files: Files) -> list[Pair]:
     """The pairs to score by; an InputError if there are none."""
     pairs = list(read_aligned(*files))
     whole = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
@@ -112,34 +125,24 @@ def _folder_of(direction: DirectionRecipe, recipe: DataRecipe, folder: Path) -> 
     return folder / "-".join(direction.languages) if len(recipe.directions) > 1 else folder
 
 
-def _texts(direction: DirectionRecipe) -> list[str]:
-    """The files that somebody gave."""
-    return [
-        text for text in (direction.source, direction.target, *(direction.dev or ()), *(direction.test or ())) if text
-    ]
+def _given(direction: DirectionRecipe) -> dict[str, Files]:
+    """The files that somebody gave, by what they are for."""
+    texts = {"train": (direction.source, direction.target), "dev": direction.dev, "test": direction.test}
+    return {name: (Path(two[0]), Path(two[1])) for name, two in texts.items() if two and two[0] and two[1]}
 
 
-def _splits(direction: DirectionRecipe, folder: Path) -> dict[str, _Files]:
-    """The files that are split off somebody's own: what is missing of dev and test, and the rest."""
+def _splits(direction: DirectionRecipe, folder: Path) -> dict[str, Files]:
+    """The files that are split off somebody's own: the rest to learn from, and what is missing of dev and test."""
     missing = [name for name in ("dev", "test") if getattr(direction, name) is None]
     if direction.corpus is not None or not missing:
         return {}
     return {name: (folder / f"{name}.source", folder / f"{name}.target") for name in ("train", *missing)}
 
 
-def _split_off(files: _Files, splits: dict[str, _Files]) -> dict[str, _Files]:
-    """Every n-th pair to dev, the one after it to test, the rest to train: the same whenever it is done."""
-    if not all(path.exists() for two in splits.values() for path in two):
-        pairs = list(read_aligned(*files))
-        if len(pairs) < 30:
-            raise InputError(f"{files[0]} has {len(pairs)} lines; at least 30 are needed to learn and to test")
-        every = max(10, len(pairs) // _SPLIT_OFF)
-        held_out = {place: name for place, name in enumerate(("dev", "test")) if name in splits}
-        for name, two in splits.items():
-            chosen = [pair for row, pair in enumerate(pairs) if held_out.get(row % every, "train") == name]
-            for side, path in enumerate(two):
-                write_lines(path, (pair[side] for pair in chosen))
-    return splits
+def _split_files(direction: DirectionRecipe, folder: Path) -> list[Path]:
+    """All files that splitting leaves in the folder."""
+    splits = _splits(direction, folder)
+    return [*(path for two in splits.values() for path in two), folder / _NUMBERS, folder / DROPPED] if splits else []
 
 
 def parts_of(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> ModelParts:

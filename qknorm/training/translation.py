@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,6 +39,7 @@ from qknorm.runs.recipe import Recipe, refuse_changes, settled
 from qknorm.runs.run import other_text, refuse_to_overwrite
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
+from qknorm.training.doubts import doubts
 from qknorm.training.loggers.table import chosen_loggers
 from qknorm.training.planned import planned_recipe, prolong
 from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, read_sets, vocabulary_digest
@@ -193,7 +196,9 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     if more_minutes is not None:  # only now: whatever can be wrong has been looked for
         recipe = processes.from_first(partial(prolong, run, more_minutes, sets, prepared, console))
         settings = settings_of(recipe)
-    _introduce(model, prepared, console)
+    _introduce(model, run, sets, prepared, console)
+    if not resume and processes.rank() == 0:
+        _warn(run, recipe, sets, prepared)
     task = TranslationTask(recipe, model, prepared, sets, console)
     trainer = Trainer(task, make_optimiser(model, recipe.training), _schedule(recipe), settings, folder, console)
     is_resumed = resume and trainer.resume()
@@ -243,15 +248,37 @@ def _start(run: TranslatorRun, recipe: Recipe, sets: Sequence[Sets], prepared: P
     shutil.copyfile(prepared.folder / CORPUS, run.corpus_file)
     shutil.copyfile(prepared.folder / TOKENIZER, run.tokenizer_file)
     for own, prepared_direction in zip(sets, prepared.directions, strict=True):
-        shutil.copyfile(prepared_direction.folder / DROPPED, run.dropped_file(own.name if len(sets) > 1 else ""))
+        shutil.copyfile(prepared_direction.folder / DROPPED, run.dropped_file(_code(own, sets)))
     run.save_parts(parts_of(recipe, sets, prepared))
     run.save_recipe(recipe)
 
 
-def _introduce(model: TranslatorModel, prepared: Prepared, console: Screen) -> None:
+def _introduce(
+    model: TranslatorModel, run: TranslatorRun, sets: Sequence[Sets], prepared: Prepared, console: Screen
+) -> None:
     kept, read = (sum(direction.report[key] for direction in prepared.directions) for key in ("kept", "read"))
+    dev, test = sum(len(own.dev) for own in sets), sum(len(own.test) for own in sets)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    console.print(f"{kept:,} of {read:,} pairs, {len(prepared.subwords):,} pieces, {parameters:,} parameters")
+    console.print(
+        f"{kept:,} of {read:,} pairs to learn from, {dev:,} for dev, {test:,} for test; "
+        f"{len(prepared.subwords):,} pieces, {parameters:,} parameters"
+    )
+    for own, direction in zip(sets, prepared.directions, strict=True):
+        if dropped := Counter(direction.report["dropped"]):
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common())
+            console.print(f"dropped: {reasons}; every line is in {run.dropped_file(_code(own, sets))}")
+
+
+def _warn(run: TranslatorRun, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:
+    """Of what looks wrong with the text."""
+    for given, own, direction in zip(recipe.data.directions, sets, prepared.directions, strict=True):
+        for doubt in doubts(given, own, direction, run.dropped_file(_code(own, sets))):
+            warnings.warn(doubt, stacklevel=2)
+
+
+def _code(direction: Sets, sets: Sequence[Sets]) -> str:
+    """What the files of a language pair have in their names: nothing, unless there are several."""
+    return direction.name if len(sets) > 1 else ""
 
 
 def _schedule(recipe: Recipe) -> Schedule:
@@ -284,7 +311,7 @@ def settings_of(recipe: Recipe) -> TrainerSettings:
 def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> None:
     """Translate each pair's test set: into test/, or into test/en-gl/ and so on if there are several."""
     for direction in sets:
-        test = run.test_set(direction.name if len(sets) > 1 else "")
+        test = run.test_set(_code(direction, sets))
         sources, references = [pair.source for pair in direction.test], [pair.target for pair in direction.test]
         translations = Translator.load(run.folder, direction.name).translate(sources)
         test.scores_file.unlink(missing_ok=True)  # of a run that was prolonged: they are not those of the new lines

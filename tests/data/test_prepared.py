@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 from qknorm.data.batches import BatchSampler, DropoutPairs
 from qknorm.data.cleaning import Rules
 from qknorm.data.prepared import ParallelFiles, Prepared, prepare
+from qknorm.data.splits import Origin
 from qknorm.data.subwords import BOS, EOS, PAD, UNK, Subwords
-from qknorm.data.textfiles import write_lines
+from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
 
 SOURCE = [f"the {colour} house number {i}" for i in range(40) for colour in ("red", "blue")]
@@ -73,6 +75,35 @@ def test_what_was_dropped_is_told(tmp_path: Path) -> None:
         "longest_source": max(map(len, prepared.subwords.encode(prepared.directions[0].sources))),
     }
     assert len((prepared.folder / "dropped.tsv").read_text(encoding="utf-8").splitlines()) == 5
+
+
+def test_a_text_that_was_split_off_is_told_of_by_its_original(tmp_path: Path) -> None:
+    """By the lines of that, with what was dropped from it before, and by its name."""
+    train = files(tmp_path, source=SOURCE[:3], target=TARGET[:3])
+    origin = Origin(tmp_path / "mine.en", tmp_path / "mine.gl", tmp_path / "train.lines", tmp_path / "dropped.tsv")
+    write_lines(origin.numbers, ["2", "10", "11"])
+    write_lines(origin.dropped, ["line\treason\tsource\ttarget", "9\tduplicate\ta\tb", "12\tduplicate\ta\tb"])
+    dev = files(tmp_path, "dev", SOURCE[1:2], TARGET[1:2])
+    train = replace(train, origin=origin, held_out=((dev.source, dev.target),))
+    (direction,) = ready(train, cache=tmp_path).directions
+    rows = [line.split("\t")[:2] for line in read_lines(direction.folder / "dropped.tsv")]
+    assert rows[1:] == [["9", "duplicate"], ["10", "also in dev or test"], ["12", "duplicate"]]
+    assert (direction.report["read"], direction.report["kept"]) == (5, 2)
+    assert direction.report["dropped"] == {"also in dev or test": 1, "duplicate": 2}
+    nothing = replace(train, held_out=((train.source, train.target),))
+    with pytest.raises(InputError, match=r"no pair of .*mine\.en and .*mine\.gl is left after cleaning"):
+        ready(nothing, cache=tmp_path)
+
+
+def test_the_same_text_split_off_other_lines_has_another_key(tmp_path: Path) -> None:
+    train = files(tmp_path, source=SOURCE[:2], target=TARGET[:2])
+    origin = Origin(tmp_path / "mine.en", tmp_path / "mine.gl", tmp_path / "train.lines", tmp_path / "dropped.tsv")
+    write_lines(origin.dropped, ["line\treason\tsource\ttarget"])
+    folders = set()
+    for numbers in (["1", "2"], ["1", "3"]):
+        write_lines(origin.numbers, numbers)
+        folders.add(ready(replace(train, origin=origin), cache=tmp_path).folder)
+    assert len(folders) == 2
 
 
 def test_pieces_of_the_source_alone_are_masked_out_of_the_target(tmp_path: Path) -> None:

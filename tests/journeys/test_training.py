@@ -363,8 +363,40 @@ def test_odd_files_are_read_line_by_line(workplace: Path, command: Command) -> N
         ours, theirs = (list(read_lines(trained / "data" / f"{name}.{side}")) for side in ("source", "target"))
         numbers = [[re.sub(r"\D", "", line) for line in lines] for lines in (ours, theirs)]
         assert all(first == second or "" in (first, second) for first, second in zip(*numbers, strict=True))
-    blank = [line.split("\t")[1] for line in read_lines(trained / "dropped.tsv") if "blank" in line]
-    assert blank == ["target blank"]  # the other one was split off for dev
+    blank = [line.split("\t")[:2] for line in read_lines(trained / "dropped.tsv") if "blank" in line]
+    assert blank == [["51", "source blank"], ["66", "target blank"]]
+
+
+def test_what_is_dropped_is_told_with_its_reason_and_can_be_kept(workplace: Path, command: Command) -> None:
+    lines = [f"The house number {i}." for i in range(100)]
+    lines = [*lines, *lines[:40], "Lisboa"]
+    write_lines(workplace / "mine.en", lines)
+    write_lines(workplace / "mine.gl", (line.replace("The house", "A casa") for line in lines))
+    files = ("--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16")
+    done = command("train", *files)
+    assert done.code == 0, done.errors
+    assert "80 of 121 pairs to learn from, 10 for dev, 10 for test; " in done.out
+    assert "dropped: 40 duplicate, 1 source equals target; every line is in runs/mine/dropped.tsv" in done.out
+    assert "qknorm: only 80 of 121 pairs are left to learn from" in done.errors
+    rows = [line.split("\t")[:2] for line in read_lines(workplace / "runs" / "mine" / "dropped.tsv")]
+    assert rows[1:] == [*([str(number), "duplicate"] for number in range(101, 141)), ["141", "source equals target"]]
+    done = command("train", *files, "name=all", "keep_duplicates=true", "keep_copies=true", "max_ratio=null")
+    assert done.code == 0, done.errors
+    assert "dropped: " not in done.out
+    assert "left to learn from" not in done.errors
+    done = command("train", "runs/all", "max_ratio=3", "--resume")
+    assert "was begun with data.max_ratio=None, not 3.0" in done.errors
+
+
+def test_doubts_about_a_text_are_said_and_training_goes_on(workplace: Path, command: Command) -> None:
+    done = command("train", "recipe.yaml", "dev=[dev.gl, dev.en]", "test=[dev.en, dev.gl]", "max_updates=1")
+    assert done.code == 0, done.errors
+    assert (workplace / "runs" / "small" / "test" / "scores.json").exists()
+    assert [line for line in done.errors.splitlines() if "set" in line] == [
+        "qknorm: the dev set has 24 pairs, fewer than 50: its score depends much on chance",
+        "qknorm: the test set has 24 pairs, fewer than 50: its score depends much on chance",
+        "qknorm: dev.gl has mostly words of train.gl: are the files of the dev set swapped?",
+    ]
 
 
 def test_what_belongs_to_another_run_is_named(workplace: Path, refused: Callable[..., str], command: Command) -> None:

@@ -114,6 +114,13 @@ def test_some_numbers_may_be_infinite() -> None:
     assert recipe.model.p == recipe.training.clip == float("inf")
 
 
+def test_what_cleaning_drops_may_be_chosen_and_is_as_before_in_older_recipes() -> None:
+    older, lenient = make_recipe(BASE, [], "").data, make_recipe(BASE, ["max_ratio=null", "keep_copies=true"], "").data
+    assert (older.max_ratio, older.keep_duplicates, older.keep_copies) == (6.0, False, False)
+    assert (lenient.max_ratio, lenient.keep_duplicates, lenient.keep_copies) == (None, False, True)
+    assert "data.max_ratio: Input should be greater than or equal to 1" in problem({}, "max_ratio=0.5")
+
+
 def test_a_named_corpus_brings_its_languages() -> None:
     assert make_recipe(BASE, [], "").data.languages == ("en", "gl")
     assert make_recipe(BASE, ["languages=[en, pt]"], "").data.languages == ("en", "pt")

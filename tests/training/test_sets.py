@@ -7,7 +7,7 @@ import pytest
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
 from qknorm.runs.recipe import DataRecipe
-from qknorm.training.sets import forget_splits, read_sets
+from qknorm.training.sets import forget_splits, prepare_sets, read_sets
 from tests.phrases import write_phrases
 
 
@@ -25,7 +25,7 @@ def test_only_what_is_missing_is_split_off(text: Path) -> None:
     dev = (str(text / "dev.en"), str(text / "dev.gl"))
     (sets,) = read_sets(recipe(text, dev=dev), text / "data")
     assert sorted(path.name for path in (text / "data").iterdir()) == [
-        "test.source", "test.target", "train.source", "train.target",
+        "dropped.tsv", "test.source", "test.target", "train.lines", "train.source", "train.target",
     ]  # fmt: skip
     assert (len(sets.dev), len(sets.test)) == (8, 30)
     assert sum(1 for _ in read_lines(sets.train.source)) == 270
@@ -37,10 +37,68 @@ def test_the_same_is_split_off_again(text: Path) -> None:
     assert not set(first.dev) & set(first.test)
 
 
+def test_what_an_earlier_version_split_off_is_found_again(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It noted nothing beside it; the key of its text must stay, or its runs would not resume."""
+    monkeypatch.setenv("QKNORM_CACHE", str(text / "cache"))
+    old = {name: [(f"{name} {i}", f"{name} de {i}") for i in range(40)] for name in ("train", "dev", "test")}
+    for name, pairs in old.items():
+        for number, side in enumerate(("source", "target")):
+            write_lines(text / "data" / f"{name}.{side}", (pair[number] for pair in pairs))
+    (text / "train.en").unlink()
+    sets = read_sets(recipe(text), text / "data")
+    assert (sets[0].dev, sets[0].test) == (old["dev"], old["test"])
+    assert sets[0].train.origin is None
+    assert prepare_sets(sets, recipe(text)).folder.name == "620ca123e31e7b55839d7c5c"
+
+
+def test_a_run_goes_on_without_the_files_that_were_split(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QKNORM_CACHE", str(text / "cache"))
+    first = read_sets(recipe(text), text / "data")
+    (text / "train.en").unlink()
+    again = read_sets(recipe(text), text / "data")
+    assert again == first
+    assert prepare_sets(again, recipe(text)).folder == prepare_sets(first, recipe(text)).folder
+
+
+def test_what_was_dropped_is_listed_by_the_lines_of_the_given_file(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QKNORM_CACHE", str(text / "cache"))
+    known = [list(read_lines(text / f"train.{language}")) for language in ("en", "gl")]
+    for lines, language in zip(known, ("en", "gl"), strict=True):
+        write_lines(text / f"train.{language}", [*lines[:200], "Same.", *lines[200:], lines[7]])
+    sets = read_sets(recipe(text), text / "data")
+    (direction,) = prepare_sets(sets, recipe(text)).directions
+    rows = [line.split("\t")[:2] for line in read_lines(direction.folder / "dropped.tsv")]
+    assert rows[1:] == [["201", "source equals target"], ["302", "duplicate"]]
+    assert direction.report["dropped"] == {"source equals target": 1, "duplicate": 1}
+    assert direction.report["read"] == direction.report["kept"] + 2 == 300 - len(sets[0].dev) - len(sets[0].test) + 2
+
+
+def test_the_recipe_says_what_is_dropped(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QKNORM_CACHE", str(text / "cache"))
+    odd = [("Same.", "Same."), ("Twice.", "Dúas veces."), ("Twice.", "Dúas veces."), ("A" * 21, "B")]
+    for side, language in enumerate(("en", "gl")):
+        write_lines(
+            text / f"train.{language}", [*read_lines(text / f"train.{language}"), *(pair[side] for pair in odd)]
+        )
+
+    def dropped(**settings: bool | None) -> dict[str, int]:
+        name = "-".join(f"{key}={value}" for key, value in settings.items())
+        own = recipe(text).model_copy(update=settings)
+        (direction,) = prepare_sets(read_sets(own, text / f"data {name}"), own).directions
+        counts: dict[str, int] = direction.report["dropped"]
+        return counts
+
+    assert dropped() == {"source equals target": 1, "duplicate": 1, "lengths too different": 1}
+    assert dropped(keep_copies=True) == {"duplicate": 1, "lengths too different": 1}
+    assert dropped(keep_duplicates=True) == {"source equals target": 1, "lengths too different": 1}
+    assert dropped(max_ratio=None) == {"source equals target": 1, "duplicate": 1}
+    assert dropped(keep_copies=True, keep_duplicates=True, max_ratio=None) == {}
+
+
 def test_a_text_that_is_too_short_to_be_split_is_named(text: Path) -> None:
     for language in ("en", "gl"):
-        (text / f"train.{language}").write_text("x\n" * 29)
-    with pytest.raises(InputError, match="has 29 lines; at least 30 are needed"):
+        write_lines(text / f"train.{language}", (f"{language} {i}" for i in range(29)))
+    with pytest.raises(InputError, match=r"train\.en has 29 different sentences .* at least 30 are needed"):
         read_sets(recipe(text), text / "data")
 
 

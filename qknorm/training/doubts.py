@@ -1,0 +1,87 @@
+"""What looks wrong with the text of a run, in one sentence each: training goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from qknorm.data.prepared import PreparedDirection
+from qknorm.runs.recipe import DirectionRecipe
+from qknorm.training.sets import Sets
+
+_ENOUGH_KEPT = 0.8  # of the pairs that were read
+_FEW_PAIRS = 50
+_LINES_COUNTED = 20_000  # of the training text, spread over all of it
+_MUCH_MORE = 2  # times as frequent: words that both languages have are not
+_MOST = 4  # times as many words speak for the other language as for the own; in the right order it is the reverse
+_ENOUGH_WORDS = 0.3  # of a side: a few names in a text that is otherwise unknown say nothing
+
+_KEEPING = {
+    "duplicate": "keep_duplicates=true",
+    "source equals target": "keep_copies=true",
+    "lengths too different": "max_ratio=null",
+}
+"""The setting that keeps what is dropped for a reason."""
+
+
+def doubts(recipe: DirectionRecipe, sets: Sets, prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
+    """About the text of a language pair, of which `dropped` lists what is not learned from."""
+    yield from _little_is_left(prepared, dropped)
+    given = [name for name in ("dev", "test") if recipe.corpus is None and getattr(recipe, name) is not None]
+    if given:
+        yield from _shared(sets)
+    for name in given:
+        pairs = len(getattr(sets, name))
+        if pairs < _FEW_PAIRS:
+            yield f"the {name} set has {pairs} pairs, fewer than {_FEW_PAIRS}: its score depends much on chance"
+    if given:
+        yield from _in_other_languages(sets, prepared, given)
+
+
+def _little_is_left(prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
+    report = prepared.report
+    if report["kept"] < _ENOUGH_KEPT * report["read"]:
+        most = max(report["dropped"], key=report["dropped"].__getitem__)
+        remedy = f"; {_KEEPING[most]} would keep them" if most in _KEEPING else ""
+        yield (
+            f"only {report['kept']:,} of {report['read']:,} pairs are left to learn from ({dropped} lists the others); "
+            f"most were: {most}{remedy}"
+        )
+
+
+def _shared(sets: Sets) -> Iterator[str]:
+    dev = set(sets.dev)
+    if shared := sum(pair in dev for pair in sets.test):
+        yield (
+            f"{shared:,} of {len(sets.test):,} pairs of the test set are in the dev set, too: "
+            "its score says less about new text"
+        )
+
+
+def _in_other_languages(sets: Sets, prepared: PreparedDirection, given: Sequence[str]) -> Iterator[str]:
+    """Of each given set, the first side that is in the language of the other side of the training text."""
+    named = sets.train if sets.train.origin is None else sets.train.origin
+    texts, known = (named.source, named.target), [_words(prepared.sources), _words(prepared.targets)]
+    for name, files in zip(("dev", "test"), sets.train.held_out, strict=False):
+        for side in (0, 1) if name in given else ():
+            words = _words([pair[side] for pair in getattr(sets, name)])
+            if _are_of_other(words, known[side], known[1 - side]):
+                yield f"{files[side]} has mostly words of {texts[1 - side]}: are the files of the {name} set swapped?"
+                break
+
+
+def _words(lines: Sequence[str]) -> Counter[str]:
+    every = max(1, len(lines) // _LINES_COUNTED)
+    return Counter(word for line in lines[::every] for word in line.split())
+
+
+def _are_of_other(words: Counter[str], own: Counter[str], other: Counter[str]) -> bool:
+    """Whether most words are much more frequent in the other text than in their own."""
+    ours = theirs = 0
+    own_total, other_total = own.total(), other.total()
+    for word, count in words.items():
+        own_rate, other_rate = own[word] / own_total, other[word] / other_total
+        ours += count * (own_rate > _MUCH_MORE * other_rate)
+        theirs += count * (other_rate > _MUCH_MORE * own_rate)
+    return theirs > _MOST * ours and theirs > _ENOUGH_WORDS * words.total()

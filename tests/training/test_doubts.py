@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qknorm.data.phrasebook import pairs as phrases
+from qknorm.data.textfiles import write_lines
+from qknorm.runs.recipe import DataRecipe
+from qknorm.training.doubts import doubts
+from qknorm.training.sets import prepare_sets, read_sets
+
+Pairs = list[tuple[str, str]]
+
+EN_GL: Pairs = [(pair.english, pair.galician) for pair in phrases(500)]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QKNORM_CACHE", str(tmp_path / "cache"))
+
+
+def of(folder: Path, train: Pairs, dev: Pairs | None = None, test: Pairs | None = None) -> list[str]:
+    """The doubts about such a text; sets that are not given are split off."""
+    given = {"train": train} | ({"dev": dev} if dev else {}) | ({"test": test} if test else {})
+    files = {name: (str(folder / f"{name}.en"), str(folder / f"{name}.gl")) for name in given}
+    for name, pairs in given.items():
+        for side, file in enumerate(files[name]):
+            write_lines(Path(file), (pair[side] for pair in pairs))
+    source, target = files.pop("train")
+    recipe = DataRecipe(source=source, target=target, merges=10, keep_copies=True, **files)
+    sets = read_sets(recipe, folder / "data")
+    (direction,) = prepare_sets(sets, recipe).directions
+    return list(doubts(recipe, sets[0], direction, Path("dropped.tsv")))
+
+
+def swapped(pairs: Pairs) -> Pairs:
+    return [(target, source) for source, target in pairs]
+
+
+def test_a_good_text_gives_no_doubts(tmp_path: Path) -> None:
+    assert of(tmp_path, EN_GL) == []
+    assert of(tmp_path, EN_GL[100:], EN_GL[:50], EN_GL[50:100]) == []
+
+
+def test_a_text_of_which_little_is_left(tmp_path: Path) -> None:
+    (doubt,) = of(tmp_path, EN_GL[:100] * 2)
+    assert doubt == (
+        "only 80 of 180 pairs are left to learn from (dropped.tsv lists the others); most were: duplicate; "
+        "keep_duplicates=true would keep them"
+    )
+    (doubt,) = of(tmp_path / "blank", [*EN_GL[:100], *[("", "")] * 30])
+    assert doubt.endswith("most were: both sides blank")
+
+
+def test_sets_that_share_pairs(tmp_path: Path) -> None:
+    (doubt,) = of(tmp_path, EN_GL[150:], EN_GL[:60], EN_GL[50:120])
+    assert doubt == "10 of 70 pairs of the test set are in the dev set, too: its score says less about new text"
+
+
+@pytest.mark.parametrize("name", ["dev", "test"])
+def test_a_small_set_is_named(name: str, tmp_path: Path) -> None:
+    (doubt,) = of(tmp_path, EN_GL[100:], **{name: EN_GL[:49]})
+    assert doubt == f"the {name} set has 49 pairs, fewer than 50: its score depends much on chance"
+    assert of(tmp_path, EN_GL[100:], **{name: EN_GL[:50]}) == []
+
+
+def test_a_small_set_that_was_split_off_is_not(tmp_path: Path) -> None:
+    assert of(tmp_path, EN_GL[:60]) == []
+
+
+@pytest.mark.parametrize("name", ["dev", "test"])
+def test_swapped_sides_are_noticed(name: str, tmp_path: Path) -> None:
+    (doubt,) = of(tmp_path, EN_GL[100:], **{name: swapped(EN_GL[:60])})
+    assert f"{name}.en has mostly words of" in doubt
+    assert doubt.endswith(f"train.gl: are the files of the {name} set swapped?")
+
+
+def test_a_copied_side_is_noticed(tmp_path: Path) -> None:
+    (doubt,) = of(tmp_path, EN_GL[100:], [(source, source) for source, _ in EN_GL[:60]])
+    assert "dev.gl has mostly words of" in doubt
+    assert "train.en: " in doubt
+
+
+def near(galician: str) -> str:
+    """Galician, spelled a little as Portuguese is: most words stay."""
+    return galician.replace("ñ", "nh").replace("ll", "lh").replace("ción", "ção")
+
+
+def test_close_languages_are_told_apart_or_left_alone(tmp_path: Path) -> None:
+    pairs = [(galician, near(galician)) for _, galician in EN_GL]
+    assert sum(a == b for source, target in pairs for a, b in zip(source.split(), target.split(), strict=True)) > 1000
+    assert of(tmp_path, pairs[100:], pairs[:60]) == []
+
+
+def test_a_training_text_full_of_copies_raises_no_doubt(tmp_path: Path) -> None:
+    copies = [(source, source) for source, _ in EN_GL[100:]]
+    assert of(tmp_path / "all", copies, EN_GL[:60]) == []
+    assert of(tmp_path / "half", [*copies, *EN_GL[100:]], EN_GL[:60]) == []
+
+
+def test_words_that_the_training_text_does_not_have_say_nothing(tmp_path: Path) -> None:
+    other = [(" ".join(source)[::-1], " ".join(target)[::-1]) for source, target in EN_GL[:60]]
+    assert of(tmp_path, EN_GL[100:], other) == []
+
+
+@settings(max_examples=10)
+@given(st.randoms(use_true_random=False))
+def test_sentences_in_the_right_order_raise_no_doubt(tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
+    drawn = random.sample(EN_GL, 200)
+    assert of(tmp_path_factory.mktemp("drawn"), drawn[50:], drawn[:50]) == []
