@@ -16,6 +16,7 @@ from pathlib import Path
 
 from qknorm.data.importers import Pair
 from qknorm.data.textfiles import read_lines, replacing, write_lines
+from qknorm.data.tidy import tidy
 from qknorm.errors import InputError
 
 _SHOWN_CHARACTERS = 200  # of a dropped line, in dropped.tsv
@@ -39,6 +40,8 @@ class Rules:
     """A training pair that also stands, source and target, in the dev or test set."""
     nfc: bool = False
     """Not a reason to drop: normalise to NFC before all else."""
+    tidy: bool = field(default=False, repr=False)  # what was prepared before there was this rule keeps its key
+    """Not a reason to drop: NFC, and single ordinary spaces."""
 
 
 @dataclass
@@ -72,12 +75,12 @@ def clean(
     numbers: of the pairs in the text they come from, where that is another one.
     """
     report = Report() if report is None else report
-    held_out_fingerprints = {fingerprint(_normalized(pair, rules)) for pair in held_out} if rules.held_out else set()
+    held_out_fingerprints = {fingerprint(normalized(pair, rules)) for pair in held_out} if rules.held_out else set()
     seen: set[int] = set()
     with replacing(dropped) as file:
         file.write(b"line\treason\tsource\ttarget\n")
         for pair, number in zip(pairs, count(1) if numbers is None else numbers, strict=numbers is not None):
-            pair = _normalized(pair, rules)
+            pair = normalized(pair, rules)
             report.read += 1
             reason = _reason_to_drop(pair, rules) or _reason_by_memory(pair, rules, seen, held_out_fingerprints)
             if reason:
@@ -107,7 +110,10 @@ def refuse_if_nothing_is_left(report: Report, source: Path, target: Path) -> Non
         raise InputError(f"no pair of {source} and {target} is left after cleaning; most were: {most}")
 
 
-def _normalized(pair: Pair, rules: Rules) -> Pair:
+def normalized(pair: Pair, rules: Rules) -> Pair:
+    """A pair as the rules want it written."""
+    if rules.tidy:
+        return Pair(*map(tidy, pair))
     return Pair(*(unicodedata.normalize("NFC", side) for side in pair)) if rules.nfc else pair
 
 

@@ -110,7 +110,8 @@ class Prepared:
 
 def prepare(directions: Sequence[ParallelFiles], merges: int, scheme: Scheme, rules: Rules, cache: Path) -> Prepared:
     """Clean, learn the joint vocabulary, encode; or find what the same files and settings gave before."""
-    folder = cache / "prepared" / _key(directions, merges, scheme, rules)
+    tidied = ("tidy",) if rules.tidy else ()
+    folder = cache / "prepared" / _key(directions, merges, scheme, rules, *tidied)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # several processes of one training run come here together
         if not folder.exists():

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from qknorm.data.subwords import BOS, EOS, Subwords
+from qknorm.data.tidy import tidy
 from qknorm.decoding.beam import BeamSettings, Hypothesis
 from qknorm.decoding.decoders import Beam, Decoder
 from qknorm.decoding.splitting import join_parts, split_line
@@ -62,6 +63,7 @@ class Translator:
     longest: source pieces of the longest sentence in training; a longer line is split.
     direction: the index of the language pair, if the model translates several.
     taught: whether an attention head was taught the alignment, which `alignment` reads from it.
+    tidied: whether the model learned from tidy text, and lines are to be made so.
     """
 
     def __init__(
@@ -72,14 +74,10 @@ class Translator:
         longest: int | None = None,
         direction: int = 0,
         taught: bool = False,
+        tidied: bool = False,
     ) -> None:
-        self.model, self.subwords, self.longest, self.direction, self.taught = (
-            model,
-            subwords,
-            longest,
-            direction,
-            taught,
-        )
+        self.model, self.subwords, self.longest, self.direction = model, subwords, longest, direction
+        self.taught, self.tidied = taught, tidied
         self.settings = settings or BeamSettings()
         self.decoder: Decoder = Beam(self.settings)
 
@@ -96,7 +94,15 @@ class Translator:
         settings = BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         longest, taught = run.longest_source(direction), recipe.training.taught > 0
-        return cls(model.to(device).eval(), run.subwords, settings, longest, direction=direction, taught=taught)
+        return cls(
+            model.to(device).eval(),
+            run.subwords,
+            settings,
+            longest,
+            direction=direction,
+            taught=taught,
+            tidied=recipe.data.tidy,
+        )
 
     def with_decoder(self, decoder: Decoder) -> Translator:
         """Return the same model with another decoder."""
@@ -141,7 +147,7 @@ class Translator:
         if translation is None:
             ((best, *_),) = self._search([source], ["1 0"], 1)
         else:
-            (pieces,) = self.subwords.encode([translation])
+            (pieces,) = self.subwords.encode([self._as_learned(translation)])
             best = Hypothesis(pieces, 0.0, self._piece_scores(source, pieces))
         return self.explain_part(Part(source, best))
 
@@ -179,6 +185,7 @@ class Translator:
 
     def _parts(self, line: str, number: int) -> list[list[int]]:
         """The pieces of a line; of its sentences where they are too many; none of a blank line."""
+        line = self._as_learned(line)
         if not line.strip():
             return []
         (whole,) = self.subwords.encode([line])
@@ -193,6 +200,9 @@ class Translator:
                 stacklevel=2,
             )
         return self.subwords.encode(parts)
+
+    def _as_learned(self, line: str) -> str:
+        return tidy(line) if self.tidied else line
 
     def _search(self, sources: Sequence[list[int]], keys: Sequence[str], n_best: int) -> list[list[Hypothesis]]:
         """The n best of each sentence, or n samples; a key is what the random numbers of a sentence depend on."""

@@ -93,7 +93,7 @@ class DirectionRecipe(Part):
     target: str | None = None
     """Its translation, line by line."""
     dev: tuple[str, str] | None = None
-    """Source and target of the dev set. Without it, about 500 pairs (at most a tenth) are split off the cleaned text."""
+    """Source and target of the dev set. Without it, some 500 pairs (at most a tenth) are split off the cleaned text."""
     test: tuple[str, str] | None = None
     """Source and target of the test set; split off likewise. No source sentence is in two sets."""
     languages: tuple[str, str] = ("src", "tgt")
@@ -136,6 +136,8 @@ class DataRecipe(DirectionRecipe):
     """Do not drop repeated pairs."""
     keep_copies: bool = False
     """Do not drop a source that equals its target."""
+    tidy: bool = False
+    """Write all text in one way, later on what is translated, too: NFC, single ordinary spaces. Plans do."""
 
     @property
     def directions(self) -> tuple[DirectionRecipe, ...]:

@@ -63,8 +63,9 @@ class _Planning:
             load_kernels()  # before the clock begins: on a busy machine they may take minutes to compile, once
         self._began, self._seconds, self._console = time.monotonic(), recipe.minutes * 60, console
         self._given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
-        self._sets = read_sets(recipe.data, TranslatorRun(folder).data_folder)
-        self._planned = merged(planner.START, {"data": {"merges": planner.merges_for(_words(self._sets))}})
+        self._planned: Content = planner.START
+        self._sets = read_sets(self._recipe().data, TranslatorRun(folder).data_folder)
+        self._planned = merged(self._planned, {"data": {"merges": planner.merges_for(_words(self._sets))}})
         self._prepared = prepare_sets(self._sets, self._recipe().data)
         if self._recipe().model.embedding_init == "counted":
             translations(self._prepared, console)  # kept, and found again when training begins

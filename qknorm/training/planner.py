@@ -67,6 +67,7 @@ _DROPOUT_INSIDE_ABOVE = 0.2
 _POSITIONS_PER_DIMENSION, _MUON_POSITIONS_PER_DIMENSION = 4, 8
 
 START: dict[str, dict[str, Any]] = {
+    "data": {"tidy": True},
     "model": {"embedding_init": "counted"},
     "training": {
         "optimizer": "muon",

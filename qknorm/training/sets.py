@@ -12,7 +12,7 @@ from pathlib import Path
 from qknorm.attention.scale import henry_scale
 from qknorm.cache import cache_folder
 from qknorm.data import corpora
-from qknorm.data.cleaning import Rules
+from qknorm.data.cleaning import Rules, normalized
 from qknorm.data.importers import Pair, read_aligned
 from qknorm.data.prepared import DROPPED, TOKENIZER, ParallelFiles, Prepared, prepare
 from qknorm.data.splits import Files, Origin, split_off
@@ -69,7 +69,12 @@ def prepare_sets(sets: Sequence[Sets], recipe: DataRecipe) -> Prepared:
 
 
 def _rules(recipe: DataRecipe) -> Rules:
-    return Rules(max_ratio=recipe.max_ratio, duplicates=not recipe.keep_duplicates, copies=not recipe.keep_copies)
+    return Rules(
+        max_ratio=recipe.max_ratio,
+        duplicates=not recipe.keep_duplicates,
+        copies=not recipe.keep_copies,
+        tidy=recipe.tidy,
+    )
 
 
 def _sets_of(direction: DirectionRecipe, folder: Path, rules: Rules) -> Sets:
@@ -83,7 +88,7 @@ def _sets_of(direction: DirectionRecipe, folder: Path, rules: Rules) -> Sets:
         if splits := _splits(direction, folder):
             origin = _split(paths, splits, folder, rules)
         train, dev, test = ((paths | splits)[split] for split in corpora.SPLITS)
-    held_out = [_without_blanks(files) for files in (dev, test)]
+    held_out = [_without_blanks(files, rules) for files in (dev, test)]
     return Sets(direction.languages, ParallelFiles(*train, (dev, test), origin), *held_out)
 
 
@@ -97,9 +102,9 @@ def _split(given: dict[str, Files], splits: dict[str, Files], folder: Path, rule
     return origin
 
 
-def _without_blanks(files: Files) -> list[Pair]:
+def _without_blanks(files: Files, rules: Rules) -> list[Pair]:
     """The pairs to score by; an InputError if there are none."""
-    pairs = list(read_aligned(*files))
+    pairs = [normalized(pair, rules) for pair in read_aligned(*files)]
     whole = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
     if not whole:
         raise InputError(f"{files[0]} and {files[1]} hold no pair of sentences to score a translator by")

@@ -86,6 +86,13 @@ def test_nfc_is_an_option_and_comes_first(tmp_path: Path) -> None:
     assert rows[0][:2] == ["2", "duplicate"]
 
 
+def test_tidy_text_is_compared_and_kept(tmp_path: Path) -> None:
+    pairs = [("the  house\u00a0is red ", "a casa e\u0301 vermella"), ("the house is red", "a casa é vermella")]
+    kept, rows, _ = cleaned(pairs, tmp_path, Rules(tidy=True))
+    assert kept == [("the house is red", "a casa é vermella")]
+    assert rows[0][:2] == ["2", "duplicate"]
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=30)
 
 

@@ -57,9 +57,18 @@ def test_other_content_or_settings_have_another_key(tmp_path: Path) -> None:
         ready(files(tmp_path), cache=tmp_path).folder,
         ready(files(tmp_path), cache=tmp_path, merges=51).folder,
         prepare([files(tmp_path)], 50, "raw", Rules(nfc=True), tmp_path).folder,
+        prepare([files(tmp_path)], 50, "raw", Rules(tidy=True), tmp_path).folder,
         ready(files(tmp_path, source=["other", *SOURCE[1:]]), cache=tmp_path).folder,
     }
-    assert len(folders) == 4
+    assert len(folders) == 5
+
+
+def test_the_key_of_a_text_stays_what_it_was_when_rules_are_added() -> None:
+    """Runs of an earlier version go on only with a text of the same key."""
+    assert repr(Rules()) == (
+        "Rules(max_characters=2000, max_ratio=6.0, control_characters=True, duplicates=True, copies=True, "
+        "held_out=True, nfc=False)"
+    )
 
 
 def test_what_was_dropped_is_told(tmp_path: Path) -> None:

@@ -126,6 +126,18 @@ def test_the_words_of_parts_are_those_of_the_joined_line(trained_run: Path) -> N
     assert translator._first_words([]) == []
 
 
+def test_a_model_of_tidy_text_is_given_tidy_lines(trained_run: Path) -> None:
+    """A no-break space, or an accent apart from its letter, is not seen by people, but is another piece."""
+    translator = Translator.load(trained_run)
+    line, odd = "The café is red.", " The\u00a0cafe\u0301  is\u202fred. "
+    assert translator._parts(odd, 1) != translator._parts(line, 1), "this run was not told to"
+    translator.tidied = True
+    assert translator._parts(odd, 1) == translator._parts(line, 1)
+    assert translator.translate([odd, "\u00a0"]) == [*translator.translate([line]), ""]
+    odd_scores, scores = (translator.explain(line, text).piece_scores for text in (" e\u0301 vermello", "é vermello"))
+    assert odd_scores == scores
+
+
 def test_a_model_that_was_not_taught_has_no_alignment(trained_run: Path) -> None:
     translator = Translator.load(trained_run)
     (best,) = next(translator.translations(["The house is red."]))

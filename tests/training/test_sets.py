@@ -118,6 +118,16 @@ def test_pairs_with_a_blank_side_are_left_out_and_counted(text: Path) -> None:
     assert sets.dev == [("One.", "Un.")]
 
 
+def test_held_out_text_is_as_tidy_as_what_is_learned(text: Path) -> None:
+    (text / "dev.en").write_text(" The\u00a0house. \n")
+    (text / "dev.gl").write_text("A\u202fcasa e\u0301 vella.\n")
+    files = str(text / "dev.en"), str(text / "dev.gl")
+    given = recipe(text, dev=files, test=files)
+    assert read_sets(given, text / "data")[0].dev == [(" The\u00a0house. ", "A\u202fcasa e\u0301 vella.")]
+    tidied = given.model_copy(update={"tidy": True})
+    assert read_sets(tidied, text / "data")[0].dev == [("The house.", "A casa é vella.")]
+
+
 def test_only_what_was_split_off_is_forgotten(text: Path) -> None:
     read_sets(recipe(text), text / "data")
     (text / "data" / "mine.txt").write_text("mine")
