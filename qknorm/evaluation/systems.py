@@ -44,7 +44,7 @@ def lines_of_test(run: Path, name: str, as_tokens: bool) -> list[str]:
     if (data.scheme == "words") == as_tokens:
         return lines
     if as_tokens:
-        return tokens_of(lines, _lines(run / "test" / "references.txt"), language)
+        return tokens_of(lines, _lines(Run(run).test_set().references), language)
     return detokenized(lines, language)
 
 
