@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import unicodedata
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from qknorm.data.cleaning import Report, Rules, clean, refuse_if_nothing_is_left
 from qknorm.data.importers import Pair, read_aligned
 from qknorm.data.textfiles import read_lines, replacing
+from qknorm.data.tidy import tidy
 from qknorm.errors import InputError
 
 _PAIRS = 500  # for each set, but at most a tenth of what is left after cleaning
@@ -70,8 +70,7 @@ def split_off(origin: Origin, splits: Mapping[str, Files], rules: Rules, held_ou
 
 def _fingerprint(source: str) -> int:
     """64 bits of a sentence, the same for other white space and other forms of the same characters."""
-    text = " ".join(unicodedata.normalize("NFC", source).split())
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(tidy(source).encode(), digest_size=8).digest(), "little")
 
 
 def _choose(sources: NDArray[np.uint64], held_out: int, origin: Origin) -> NDArray[np.int64]:

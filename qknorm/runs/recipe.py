@@ -357,7 +357,7 @@ Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in known if tag != _TRUTH]
     for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-Loader.add_implicit_resolver(_TRUTH, re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF"))
+Loader.add_implicit_resolver(_TRUTH, re.compile("(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:

@@ -67,6 +67,7 @@ class _Planning:
         self._sets = read_sets(self._recipe().data, TranslatorRun(folder).data_folder)
         self._planned = merged(self._planned, {"data": {"merges": planner.merges_for(_words(self._sets))}})
         self._prepared = prepare_sets(self._sets, self._recipe().data)
+        self._corpus = _corpus(self._sets, self._prepared)
         if self._recipe().model.embedding_init == "counted":
             translations(self._prepared, console)  # kept, and found again when training begins
         self._remarks: list[str] = []
@@ -82,8 +83,7 @@ class _Planning:
 
     def choose_model(self) -> None:
         operations = operations_per_second(processes.device()) * processes.count() * self._seconds_left()
-        positions = _corpus(self._sets, self._prepared).positions
-        shape = asdict(planner.shape_for(operations, len(self._prepared.subwords), positions))
+        shape = asdict(planner.shape_for(operations, len(self._prepared.subwords), self._corpus.positions))
         dim = self._given.get("model", {}).get("dim", shape["dim"])
         shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
         budget = planner.budget_for(dim, self._recipe().training.optimizer)
@@ -98,9 +98,9 @@ class _Planning:
         self._speed, self._planned = min(zip(speeds, plans, strict=True), key=lambda choice: choice[0])
 
     def choose_length(self) -> Recipe:
-        corpus, left, recipe = _corpus(self._sets, self._prepared), self._seconds_left(), self._recipe()
+        left, recipe = self._seconds_left(), self._recipe()
         updates = recipe.training.max_updates if "max_updates" in self._given.get("training", {}) else None
-        plan, twice = (planner.plan(corpus, time, *self._speed, updates) for time in (left, left + self._seconds))
+        plan, twice = (planner.plan(self._corpus, time, *self._speed, updates) for time in (left, left + self._seconds))
         if updates is None and left < _LITTLE_LEFT * self._seconds:
             self._console.print(
                 f"Making the text ready and measuring took {(self._seconds - left) / 60:.1f} of {self._seconds / 60:g} "

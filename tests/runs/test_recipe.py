@@ -182,7 +182,7 @@ def test_one_file_in_place_of_two_is_explained() -> None:
     assert "data.dev: two are wanted, such as [FIRST, SECOND] (given: d.en)" in problem({}, "dev=d.en")
 
 
-@pytest.mark.parametrize("name", ["2024", "no", "on", "1"])
+@pytest.mark.parametrize("name", ["2024", "no", "on", "1", "truelove", "falsetto"])
 def test_a_name_is_taken_as_it_stands(name: str) -> None:
     assert make_recipe(BASE, [f"name={name}"], "").name == name
 
