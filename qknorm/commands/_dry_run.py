@@ -26,8 +26,9 @@ def list_runs(cells: Sequence[Cell], folder: Path, jobs: int | None, as_json: bo
         return
     console = Screen()
     print_table(["run", "estimate"], [[name, _duration(value)] for name, value in seconds.items()], console)
-    done = f", {len(cells) - len(missing)} more are done" if len(missing) < len(cells) else ""
-    console.print(f"{len(missing)} runs{done}. On this machine about {_duration(total)} in all, by a rough guess.")
+    done = len(cells) - len(missing)
+    more = f", {done} more {'is' if done == 1 else 'are'} done" if done else ""
+    console.print(f"{len(missing)} runs{more}. On this machine about {_duration(total)} in all, by a rough guess.")
 
 
 def print_table(columns: Sequence[str], lines: Sequence[Sequence[str]], console: Screen) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from qknorm.commands._minutes import checked_minutes
 from qknorm.commands._running import Address, Gpus, Jobs, Running, Submit, Where
 from qknorm.errors import InputError
 from qknorm.screen import Screen
@@ -37,10 +38,16 @@ def reproduce(
     size: Annotated[
         Size,
         typer.Option(
-            help="smoke takes minutes, small an hour or two on a CPU, medium half an hour a run; "
+            help="smoke takes minutes, small an hour or two on a CPU, medium half an hour a run (or --minutes); "
             "paper is the published setting, for a GPU."
         ),
     ] = "small",
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            callback=checked_minutes, help="Plan runs of this many minutes at the size medium, in place of 30."
+        ),
+    ] = None,
     corpus: Annotated[
         str | None, typer.Option(help="Another corpus in the paper's place: a name (qknorm data list) or a folder.")
     ] = None,
@@ -62,7 +69,9 @@ def reproduce(
     Runs that are done are kept: a second call computes only what is missing.
     """
     running = Running(jobs, backend, address, gpus, submit)
-    options = _Options(size, corpus, add or [], seeds, running, dry_run, runs, as_json)
+    options = _Options(size, minutes, corpus, add or [], seeds, running, dry_run, runs, as_json)
+    if minutes is not None and size != "medium":
+        raise InputError(f"--minutes are for --size medium; the size {size} says how many updates its runs have")
     if experiment == "lp-figures":
         _sweep(options)
     else:
@@ -72,6 +81,7 @@ def reproduce(
 @dataclass(frozen=True)
 class _Options:
     size: Size
+    minutes: float | None
     corpus: str | None
     added: list[Path]
     seeds: int
@@ -85,14 +95,16 @@ def _tables(experiment: str, options: _Options) -> None:
     from qknorm.commands._dry_run import list_runs, print_table
     from qknorm.experiments.papers.output import setting, write
     from qknorm.experiments.papers.plan import plan
+    from qknorm.experiments.papers.sizes import MEDIUM_MINUTES
     from qknorm.experiments.papers.table import load_table
     from qknorm.experiments.papers.views import view
     from qknorm.runs.run import Run
 
     runner, table = options.running.runner(), load_table(experiment, options.added)
     origin = "+".join([experiment, *(path.name for path in options.added)])
-    planned = plan(table, origin, options.size, options.corpus, options.seeds)
-    folder = options.runs / f"reproduce-{options.size}"
+    minutes = MEDIUM_MINUTES if options.minutes is None else options.minutes
+    planned = plan(table, origin, options.size, options.corpus, options.seeds, minutes)
+    folder = options.runs / planned.experiment.folder
     console = Screen(stderr=options.as_json, width=None if sys.stdout.isatty() else _WIDTH)
     console.print("\n".join([table.title, *setting(planned.experiment), ""]))
     if options.dry_run:
@@ -120,6 +132,8 @@ def _sweep(options: _Options) -> None:
     """The second paper's figures are a sweep, with a recipe of its own."""
     if options.added:
         raise InputError("lp-figures is a sweep, which has no rows to add to; change its recipe with: qknorm sweep")
+    if options.minutes is not None:
+        raise InputError("lp-figures trains language models, for iterations; change them with: qknorm sweep")
     from qknorm.commands.sweep import run_sweep
 
     changes = [f"seed={list(range(1, options.seeds + 1))}"] if options.seeds > 1 else []

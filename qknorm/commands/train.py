@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from qknorm.commands._minutes import checked_minutes
 from qknorm.errors import InputError
 from qknorm.screen import Screen
 
@@ -24,7 +24,10 @@ def train(
     tgt: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="How long it may take: 60 for --src and --tgt; a run that has ended goes on for this long."),
+        typer.Option(
+            callback=checked_minutes,
+            help="How long it may take: 60 for --src and --tgt; a run that has ended goes on for this long.",
+        ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run where it stopped.")] = False,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
@@ -54,8 +57,6 @@ def _train(
     from qknorm.training.planner import DEFAULT_MINUTES
 
     console = Screen(quiet=processes.rank() > 0)
-    if minutes is not None and not 0 < minutes < math.inf:
-        raise InputError(f"--minutes must be more than 0 and finite, not {minutes:g}")
     planned = settings if minutes is None else [*settings, f"minutes={minutes}"]
     more: float | None = None
     chosen: AnyRecipe

@@ -12,7 +12,9 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # told apart by colour-blind people too (Okabe and Ito)
+COLOURS = (  # told apart by colour-blind people too (Okabe and Ito)
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000",
+)  # fmt: skip
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,

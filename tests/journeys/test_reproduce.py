@@ -111,6 +111,10 @@ def test_the_second_paper_s_figures_are_a_sweep(command: Command) -> None:
         (("henry-table2", "--corpus", "nowhere"), "neither a parallel corpus"),
         (("henry-table2", "--add", "nowhere.yaml"), "nowhere.yaml does not exist"),
         (("lp-figures", "--add", "row.yaml"), "a sweep, which has no rows to add to"),
+        (("henry-table2", "--minutes", "5"), "--minutes are for --size medium; the size small says how many updates"),
+        (("henry-table2", "--size", "medium", "--minutes", "-1"), "--minutes must be more than 0 and finite, not -1"),
+        (("henry-table2", "--size", "medium", "--minutes", "inf"), "--minutes must be more than 0 and finite, not inf"),
+        (("lp-figures", "--size", "medium", "--minutes", "5"), "trains language models, for iterations"),
         (("lp-figures", "--corpus", "nowhere", "--size", "smoke"), "no corpus is called 'nowhere'"),
     ],
 )

@@ -12,7 +12,7 @@ from qknorm.experiments.cells import is_done
 from qknorm.experiments.citations import bibliography, source
 from qknorm.experiments.papers.plan import Experiment, Plan
 from qknorm.experiments.papers.results import Result
-from qknorm.experiments.papers.sizes import SHRUNK
+from qknorm.experiments.papers.sizes import shrunk
 from qknorm.experiments.papers.views import Table
 
 
@@ -44,7 +44,7 @@ def page(experiment: Experiment, table: Table) -> str:
     parts = [
         f"# {about.title}",
         f"**Question.** {about.question}" if about.question else "",
-        f"**Setting.** {' '.join(setting(experiment))}",
+        f"**Setting.** {' '.join([*setting(experiment), *table.plans])}",
         formats.as_markdown([table.columns, ["---"] * len(table.columns), *table.lines]),
         *(f"**Result{_on(result, table)}.** {' '.join(result.sentences)}" for result in table.results),
         f"**Result.** {' '.join(table.sentences)}" if table.sentences else "",
@@ -60,7 +60,7 @@ def page(experiment: Experiment, table: Table) -> str:
 
 def setting(experiment: Experiment) -> list[str]:
     """What was shrunk, how it was scored, and whether every row has its own learning rate."""
-    sentences = [SHRUNK[experiment.size]]
+    sentences = [shrunk(experiment.size, experiment.minutes)]
     if experiment.table.shows == "bleu":
         kinds = {experiment.as_tokens(contest) for contest in experiment.contests}
         sentences += [f"Test BLEU is {how_scored(as_tokens)}." for as_tokens in sorted(kinds)]
@@ -97,7 +97,9 @@ def _on(result: Result, table: Table) -> str:
 def as_latex(experiment: Experiment, table: Table) -> str:
     """A floating table whose caption says what was shrunk."""
     title = experiment.table.title
-    caption = " ".join([title if title[-1:] in ".?!" else f"{title}.", *setting(experiment), *table.caveats])
+    caption = " ".join(
+        [title if title[-1:] in ".?!" else f"{title}.", *setting(experiment), *table.plans, *table.caveats]
+    )
     return formats.as_latex(caption, table.columns, table.lines, text_columns=2)
 
 
@@ -106,7 +108,7 @@ def as_json(experiment: Experiment, table: Table, runs: Sequence[dict[str, objec
     about = {
         "experiment": experiment.name,
         "size": experiment.size,
-        "shrunk": SHRUNK[experiment.size],
+        "shrunk": shrunk(experiment.size, experiment.minutes),
         "rows": table.records if experiment.table.shows == "bleu" else [],
         "table": [dict(zip(table.columns, line, strict=True)) for line in table.lines],
         "runs": runs,

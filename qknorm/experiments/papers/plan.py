@@ -14,7 +14,7 @@ from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell, Runner, is_done, read_result
 from qknorm.experiments.minutes import by_plan, kept_plan
-from qknorm.experiments.papers.sizes import STAND_IN, Size, settings
+from qknorm.experiments.papers.sizes import MEDIUM_MINUTES, STAND_IN, Size, settings
 from qknorm.experiments.papers.table import FULL, PAIRS, RowRecipe, TableRecipe
 from qknorm.runs.recipe import Part, Recipe, checked, merged
 from qknorm.screen import Screen
@@ -78,8 +78,15 @@ class Experiment(Part):
 
     name: str
     size: Size
+    minutes: float = MEDIUM_MINUTES
+    """Of a run, at the size that is planned by them."""
     table: TableRecipe
     contests: tuple[Contest, ...]
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder of its runs: those of other minutes are not compared, so they lie apart."""
+        return f"reproduce-{self.size}" + ("" if self.minutes == MEDIUM_MINUTES else f"-{self.minutes:g}")
 
     def row(self, entrant: Entrant) -> RowRecipe:
         return next(row for row in self.table.rows if row.name == entrant.row)
@@ -154,19 +161,23 @@ class Plan:
         return [self.cells[run] for run in dict.fromkeys([*trials, *by_seed])]
 
 
-def plan(table: TableRecipe, origin: str, size: Size, corpus: str | None, seeds: int) -> Plan:
+def plan(
+    table: TableRecipe, origin: str, size: Size, corpus: str | None, seeds: int, minutes: float = MEDIUM_MINUTES
+) -> Plan:
     """Every run that a table needs, all of their recipes checked; `origin` is its name, or the files it is from."""
-    planner = _Planner(table, origin, size, seeds)
+    planner = _Planner(table, origin, size, seeds, minutes)
     contests = tuple(planner.contest(chosen) for chosen in _corpora(table, origin, size, corpus))
     name = "+".join(Path(part).name.removesuffix(".yaml") for part in origin.split("+"))
-    return Plan(Experiment(name=name, size=size, table=table, contests=contests), planner.cells, planner.full)
+    experiment = Experiment(name=name, size=size, minutes=minutes, table=table, contests=contests)
+    return Plan(experiment, planner.cells, planner.full)
 
 
 class _Planner:
     """Gives each run its name: that of the first row whose recipe it has, the full model before all others."""
 
-    def __init__(self, table: TableRecipe, origin: str, size: Size, seeds: int) -> None:
+    def __init__(self, table: TableRecipe, origin: str, size: Size, seeds: int, minutes: float) -> None:
         self._origin, self._table, self._size, self._seeds = origin, table, size, range(1, seeds + 1)
+        self._minutes = minutes
         self.cells: dict[str, Cell] = {}
         self.full: dict[str, Recipe] = {}
 
@@ -192,7 +203,7 @@ class _Planner:
 
     def _recipe(self, row: RowRecipe, corpus: Corpus, seed: int, rate: float | None) -> Recipe:
         content = merged(
-            settings(self._size, corpus.direction),
+            settings(self._size, corpus.direction, self._minutes),
             {"data": corpus.data, "training": {"seed": seed}},
             row.changed(self._size),
             {} if rate is None else {"training": {"peak": rate}},

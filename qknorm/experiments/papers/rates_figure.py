@@ -18,14 +18,14 @@ _MARKERS = "osD^vPX"
 _MEASURES = {"best dev BLEU": "best_dev_bleu", "dev loss at the end": "dev_loss"}
 
 
-def draw(experiment: Experiment, contest: Contest, folder: Path) -> Path | None:
+def draw(experiment: Experiment, contest: Contest, folder: Path, file: Path) -> Path | None:
     """A curve for each row of which several rates were trained; None if there is no such row."""
     curves = {experiment.row(entrant).title: _curve(entrant, folder) for entrant in contest.entrants}
     curves = {title: curve for title, curve in curves.items() if len(curve) > 1}
     if not curves:
         return None
     with mpl.rc_context(STYLE):
-        return save(_figure(curves, contest.title), folder / "figures" / contest.corpus / "learning-rates")
+        return save(_figure(curves, contest.title), file)
 
 
 def _curve(entrant: Entrant, folder: Path) -> dict[float, dict[str, float]]:

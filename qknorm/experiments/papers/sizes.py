@@ -7,7 +7,10 @@ from typing import Any, Literal, get_args
 Size = Literal["smoke", "small", "medium", "paper"]
 SIZES: tuple[Size, ...] = get_args(Size)
 
-SHRUNK = {
+MEDIUM_MINUTES = 30.0
+"""Of a run, unless others are asked for."""
+
+_SHRUNK = {
     "smoke": "SMOKE SIZE: a check that everything works. The scores mean nothing: a tiny model after a minute.",
     "small": (
         "SMALL SIZE: 3 + 3 layers, d = 128, 1,200 updates of 2,048 positions and one schedule for all systems (cosine, "
@@ -15,24 +18,30 @@ SHRUNK = {
         "between systems may be compared with the paper's; the scores themselves are far lower."
     ),
     "medium": (
-        "MEDIUM SIZE: half an hour a run of the full model, planned once for a corpus (its plan.yaml) and with as many "
-        "updates for all systems, nothing counted beforehand and one way of training, Adam's, where the paper has up "
-        "to 6 + 6 layers, d = 512 and many hours of a GPU."
+        "MEDIUM SIZE: {minutes:g} minutes a run of the full model, planned once for a corpus (its plan.yaml) and with "
+        "as many updates for all systems, nothing counted beforehand and one way of training, Adam's, where the paper "
+        "has up to 6 + 6 layers, d = 512 and many hours of a GPU."
     ),
     "paper": "PAPER SIZE: the published setting.",
 }
-"""What a table says on its face."""
 
 STAND_IN = {"smoke": "phrasebook-en-gl:2k", "small": "ted-gl-en", "medium": "ted-gl-en"}
 """The corpus of a smaller size, unless another is chosen."""
 
 _DROPOUTS = ("dropout", "attention_dropout", "relu_dropout", "embedding_dropout")
-_MEDIUM_MINUTES = 30
 _VALIDATE_EVERY = {"en-vi": 1500, "ar-en": 2000, "en-he": 2000, "sk-en": 600, "gl-en": 100}
 
 
-def settings(size: Size, direction: str | None) -> dict[str, Any]:
-    """The recipe of the full model but for the corpus; `pair` is one of the paper's, or None for another corpus."""
+def shrunk(size: Size, minutes: float = MEDIUM_MINUTES) -> str:
+    """What a table says on its face."""
+    return _SHRUNK[size].format(minutes=minutes)
+
+
+def settings(size: Size, direction: str | None, minutes: float = MEDIUM_MINUTES) -> dict[str, Any]:
+    """The recipe of the full model but for the corpus; `direction` is one of the paper's, or None for another corpus.
+
+    Only the size `medium` is planned by minutes.
+    """
     if size == "smoke":
         return {
             "data": {"merges": 300},
@@ -50,7 +59,7 @@ def settings(size: Size, direction: str | None) -> dict[str, Any]:
     if size == "medium":
         # Nothing is counted beforehand, and Adam learns: the tables are about the paper's method.
         method = {"model": {"embedding_init": "random"}, "training": {"taught": 0, "optimizer": "adam"}}
-        return {"minutes": _MEDIUM_MINUTES, "data": {}, **method}
+        return {"minutes": minutes, "data": {}, **method}
     return _galician() if direction == "gl-en" else _base(direction)
 
 

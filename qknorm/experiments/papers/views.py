@@ -11,9 +11,11 @@ from typing import Any
 
 from qknorm.evaluation import wording
 from qknorm.experiments.cells import read_result
-from qknorm.experiments.papers import henry_figures, rates_figure
+from qknorm.experiments.minutes import PLAN
+from qknorm.experiments.papers import differences_figure, henry_figures, rates_figure
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
 from qknorm.experiments.papers.results import Result, Row, hours_of, rate_caveats, result_of
+from qknorm.runs.recipe import load_recipe
 from qknorm.runs.translator_run import TranslatorRun
 
 DATA_COLUMNS = ("examples", "words", "parameters", "L", "dev BLEU", "hours")
@@ -30,6 +32,8 @@ class Table:
     """Of a table of BLEU, for each corpus."""
     sentences: list[str] = field(default_factory=list)
     """What comes out of any other table."""
+    plans: list[str] = field(default_factory=list)
+    """What was planned for each corpus, where minutes decide it."""
     caveats: list[str] = field(default_factory=list)
     """What is said against the runs themselves."""
     captions: dict[Path, str] = field(default_factory=dict)
@@ -39,9 +43,42 @@ class Table:
 def view(experiment: Experiment, folder: Path) -> Table:
     """What is known so far; figures are drawn on the way."""
     shown = _VIEWS[experiment.table.shows](experiment, folder)
-    drawn = [rates_figure.draw(experiment, contest, folder) for contest in experiment.contests]
-    rates = {path: "Dev scores of each row by its learning rate" for path in drawn if path is not None}
-    return replace(shown, caveats=_caveats(experiment, folder), captions=shown.captions | rates)
+    plans = [_planned(contest, folder / contest.corpus) for contest in experiment.contests]
+    captions = shown.captions | _differences(experiment, shown, folder) | _rates(experiment, folder)
+    return replace(shown, plans=[*filter(None, plans)], caveats=_caveats(experiment, folder), captions=captions)
+
+
+def _differences(experiment: Experiment, shown: Table, folder: Path) -> dict[Path, str]:
+    drawn = [
+        differences_figure.draw(result, _figure_file(experiment, result.contest, folder, "differences"))
+        for result in shown.results
+    ]
+    return {path: "Each row less the reference, ours and the paper's" for path in drawn if path is not None}
+
+
+def _rates(experiment: Experiment, folder: Path) -> dict[Path, str]:
+    drawn = [
+        rates_figure.draw(experiment, contest, folder, _figure_file(experiment, contest, folder, "learning-rates"))
+        for contest in experiment.contests
+    ]
+    return {path: "Dev scores of each row by its learning rate" for path in drawn if path is not None}
+
+
+def _figure_file(experiment: Experiment, contest: Contest, folder: Path, name: str) -> Path:
+    """Without its ending. Tables of a corpus share runs, but each has figures of its own."""
+    return folder / "figures" / contest.corpus / f"{experiment.name}_{name}"
+
+
+def _planned(contest: Contest, folder: Path) -> str:
+    """The numbers for which the minutes of a run stand; empty at sizes without minutes."""
+    if not (folder / PLAN).exists():
+        return ""
+    recipe = load_recipe(folder / PLAN)
+    model, training = recipe.model, recipe.training
+    return (
+        f"Planned for {contest.title}: {model.encoder_layers} + {model.decoder_layers} layers, d = {model.dim}, "
+        f"{training.max_updates:,} updates of {training.budget:,} positions."
+    )
 
 
 def _caveats(experiment: Experiment, folder: Path) -> list[str]:

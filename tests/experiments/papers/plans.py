@@ -5,12 +5,12 @@ from __future__ import annotations
 from qknorm.experiments.cells import Cell
 from qknorm.experiments.papers import plan as planning
 from qknorm.experiments.papers.plan import Plan
-from qknorm.experiments.papers.sizes import Size
+from qknorm.experiments.papers.sizes import MEDIUM_MINUTES, Size
 from qknorm.experiments.papers.table import load_table
 
 
-def planned(name: str, size: Size, corpus: str | None, seeds: int = 1) -> Plan:
-    return planning.plan(load_table(name), name, size, corpus, seeds)
+def planned(name: str, size: Size, corpus: str | None, seeds: int = 1, minutes: float = MEDIUM_MINUTES) -> Plan:
+    return planning.plan(load_table(name), name, size, corpus, seeds, minutes)
 
 
 def run_of(plan: Plan, row: str, corpus: int = 0) -> Cell:

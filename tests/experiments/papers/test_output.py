@@ -52,5 +52,5 @@ def test_table_1_at_several_rates_counts_all_hours_and_says_where_the_best_was(t
     told = "QKNorm + LayerNorm was best at the highest rate tried, so a higher one may be better still."
     assert told in path.read_text().partition("**Caveat.**")[2]
     assert told in path.with_suffix(".tex").read_text()
-    assert "](../figures/talks/learning-rates.png)" in path.read_text()
-    assert (tmp_path / "figures" / "talks" / "learning-rates.png").read_bytes().startswith(b"\x89PNG")
+    assert "](../figures/talks/henry-table1_learning-rates.png)" in path.read_text()
+    assert (tmp_path / "figures" / "talks" / "henry-table1_learning-rates.png").read_bytes().startswith(b"\x89PNG")

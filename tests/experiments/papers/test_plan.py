@@ -10,9 +10,11 @@ import pytest
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell
 from qknorm.experiments.machines import Machines
+from qknorm.experiments.papers.output import write
 from qknorm.experiments.papers.plan import find_corpus
 from qknorm.experiments.papers.sizes import Size
 from qknorm.experiments.papers.table import names
+from qknorm.experiments.papers.views import view
 from qknorm.runs.recipe import Recipe
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
@@ -48,6 +50,16 @@ def test_a_row_that_names_a_default_differs_from_one_that_leaves_it_to_the_plan(
     assert run_of(plan, "heads-8").name == "multi30k-en-de/heads-8_rate-0.00075_seed-1"
     plan = planned("future-work", "medium", "multi30k-en-de")
     assert run_of(plan, "qknorm").name != run_of(plan, "heads-8").name
+
+
+@pytest.mark.parametrize("size", get_args(Size))
+def test_tables_about_the_same_system_share_its_run(size: Size) -> None:
+    """Also at medium, where a run is named by its learning rate: a table that left it to the plan would train again."""
+    tables = [planned(name, size, "multi30k-en-de") for name in ("head-dimension", "future-work", "henry-table6")]
+    assert len({run_of(plan, "qknorm").name for plan in tables}) == 1
+    heads = 8 if size != "smoke" else 32
+    tables = [planned(name, size, "multi30k-en-de") for name in ("head-dimension", "henry-table4")]
+    assert len({run_of(plan, f"heads-{heads}").name for plan in tables}) == 1
 
 
 @pytest.mark.parametrize(
@@ -183,3 +195,22 @@ class TestMinutes:
         monkeypatch.setattr(plans_by_time, "seconds_per_update", slower)
         planned(own, "medium", talks).run(tmp_path / "out", Screen(quiet=True), Machines())
         assert trained == first, "another day, a slower machine: the plan that was kept is taken"
+
+    def test_other_minutes_have_another_folder_and_another_plan(self, talks: str) -> None:
+        folders, asked = {}, {}
+        for minutes in (30, 12, 0.5):
+            plan = planned("henry-table2", "medium", talks, minutes=minutes)
+            folders[minutes], asked[minutes] = plan.experiment.folder, plan.full["talks"].minutes
+        assert folders == {30: "reproduce-medium", 12: "reproduce-medium-12", 0.5: "reproduce-medium-0.5"}
+        assert asked == {30: 30, 12: 12, 0.5: 0.5}
+
+    def test_a_page_says_how_long_runs_were_and_what_was_planned(
+        self, own: str, talks: str, tmp_path: Path, trained: dict[str, Recipe]
+    ) -> None:
+        plan = planned(own, "medium", talks, minutes=0.5)
+        plan.run(tmp_path, Screen(quiet=True), Machines())
+        recipe = next(iter(trained.values()))
+        page = write(plan, view(plan.experiment, tmp_path), tmp_path).read_text()
+        assert "MEDIUM SIZE: 0.5 minutes a run" in page
+        updates = f"{recipe.training.max_updates:,} updates of {recipe.training.budget:,} positions."
+        assert f"d = {recipe.model.dim}, {updates}" in page

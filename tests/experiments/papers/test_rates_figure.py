@@ -11,15 +11,16 @@ def test_a_curve_for_each_row_with_several_rates(own: str, talks: str, tmp_path:
     """Only the QKNorm row has been trained at both of its rates."""
     experiment = planned(own, "smoke", talks).experiment
     (contest,) = experiment.contests
-    assert rates_figure.draw(experiment, contest, tmp_path) is None
+    file = tmp_path / "figures" / "rates"
+    assert rates_figure.draw(experiment, contest, tmp_path, file) is None
     qknorm, p3 = contest.entrants
     done = [qknorm.candidates[0].runs[0], qknorm.candidates[1].runs[0], p3.candidates[0].runs[0]]
     for number, run in enumerate(done):
         (tmp_path / run).mkdir(parents=True)
         (tmp_path / run / "result.json").write_text(json.dumps({"best_dev_bleu": 10.0 + number}))
         (tmp_path / run / "metrics.jsonl").write_text(json.dumps({"dev_loss": 3.0 - number}) + "\n")
-    drawn = rates_figure.draw(experiment, contest, tmp_path)
-    assert drawn == tmp_path / "figures" / "talks" / "learning-rates.png"
+    drawn = rates_figure.draw(experiment, contest, tmp_path, file)
+    assert drawn == tmp_path / "figures" / "rates.png"
     svg = drawn.with_suffix(".svg").read_text()
     for text in ("QKNorm + LayerNorm", "0.002", "0.004", "best dev BLEU", "dev loss at the end"):
         assert f"<!-- {text} -->" in svg

@@ -9,7 +9,7 @@ from typing import Self
 from qknorm.evaluation import wording
 from qknorm.experiments.citations import in_words
 from qknorm.experiments.papers.output import how_scored, setting
-from qknorm.experiments.papers.sizes import SHRUNK
+from qknorm.experiments.papers.sizes import shrunk
 from qknorm.experiments.report import words
 from qknorm.experiments.report.charts import Interval, interval_chart
 from qknorm.experiments.report.collect import TranslatorRun
@@ -84,8 +84,9 @@ class Scores(Section):
     def of(cls, material: Material) -> list[Self]:
         if not material.systems:
             return []
-        sizes = dict.fromkeys(experiment.size for experiment, _ in material.collection.experiments)
-        return [cls([*(SHRUNK[size] for size in sizes), *_lead(material)], list(map(_table, material.contests)))]
+        shown = [experiment for experiment, _ in material.collection.experiments]
+        sizes = dict.fromkeys(shrunk(experiment.size, experiment.minutes) for experiment in shown)
+        return [cls([*sizes, *_lead(material)], list(map(_table, material.contests)))]
 
 
 def _table(contest: Contest) -> ScoreTable:
