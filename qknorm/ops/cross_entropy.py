@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qknorm.ops import _dispatch, checks
+from qknorm.ops.products import product
 
 # Rows of logits at a time: with 8,000 classes 16 MB, few enough to be still in the cache when they are used.
 _ROWS_OF_LOGITS = 512
@@ -45,7 +46,7 @@ def linear_cross_entropy(
 
 def _logits(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """F.linear, but that states in half precision halve the weight for the product."""
-    return (states @ _factor(states, weight).t()).to(bias.dtype) + bias
+    return product(states, _factor(states, weight).t()).to(bias.dtype) + bias
 
 
 def _factor(states: Tensor, weight: Tensor) -> Tensor:
@@ -63,13 +64,13 @@ def _plain_linear(
     d_states, d_weight, d_bias = _gradients(states, weight, bias, with_gradient)
     for start in range(0, rows, _ROWS_OF_LOGITS):
         block = slice(start, start + _ROWS_OF_LOGITS)
-        logits = (states[block] @ factor.t()).to(bias.dtype).add_(bias)
+        logits = product(states[block], factor.t()).to(bias.dtype).add_(bias)
         losses[block], d_logits = _CROSS_ENTROPY(logits, target[block], smoothing, 1 / rows)
         if with_gradient:
             d_bias += d_logits.sum(0)
             d_logits = d_logits.to(states.dtype)
-            torch.mm(d_logits, factor, out=d_states[block])
-            d_weight += d_logits.t() @ states[block]
+            product(d_logits, factor, out=d_states[block])
+            d_weight += product(d_logits.t(), states[block])
     return losses.mean(), d_states, d_weight, d_bias
 
 

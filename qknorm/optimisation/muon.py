@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qknorm.ops.products import product
+
 Group = dict[str, Any]
 
 _MOMENTUM = 0.95
@@ -95,8 +97,8 @@ def orthogonal(x: Tensor, half: bool = False) -> Tensor:
     y = y.bfloat16() if half else y
     a, b, c = _COEFFICIENTS
     for _ in range(_STEPS):
-        gram = y @ y.mT
-        y = a * y + (b * gram + c * (gram @ gram)) @ y
+        gram = product(y, y.mT)
+        y = a * y + product(b * gram + c * product(gram, gram), y)
     result: Tensor = (y.mT if is_tall else y).to(x.dtype)
     return result
 
