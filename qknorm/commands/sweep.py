@@ -49,7 +49,7 @@ def run_sweep(
     runner, planned = running.runner(), sweeps.plan(recipe, size, settings)
     folder = folder_of(planned.name, runs)
     if dry_run:
-        list_runs(planned.cells, folder, running.jobs, as_json)
+        list_runs(planned.runs, folder, running.jobs, as_json)
         return
     failures = sweeps.run(planned, folder, console, runner)
     results = load_results(folder, failures)
@@ -60,8 +60,8 @@ def run_sweep(
         console.print(_told(planned.about, answer, console.width))
     for name, reason in failures.items():
         console.print(f"failed: {name}: {reason} (more in {Run(folder / name).log_file})")
-    done = sum(result.status == "done" for result in results)
-    console.print(f"{done} of {len(results)} runs are done in {folder}")
+    done = {result.folder for result in results if result.status == "done"}
+    console.print(f"{len(done)} of {len(planned.runs)} runs are done in {folder}")
     running.hand_over(runner, folder, console)
     raise typer.Exit(1 if failures else 0)
 

@@ -74,6 +74,13 @@ class GPTRecipe(Part):
             raise ValueError("model.learned_p needs qk_norm: lp and a p above 1 and below .inf to start at")
         return self
 
+    @property
+    def sharp_as(self) -> float:
+        """The p at whose sharpness under one and the same α attention starts."""
+        if self.start == "same":
+            return self.p
+        return 2.0 if self.start == "comparable" else self.start
+
 
 class LanguageTrainingRecipe(Part):
     """How it is trained; the defaults are nanoGPT's for characters."""

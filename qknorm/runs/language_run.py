@@ -57,8 +57,8 @@ def gpt_config(model: GPTRecipe, vocabulary: int) -> GPTConfig:
     if model.qk_norm != "lp":
         return GPTConfig(**settings | {"p": 2.0})
     scale = henry_scale(model.context) if model.scale_init == "henry" else model.scale_init
-    if model.start != "same":
-        head_dim, like = model.dim // model.heads, 2.0 if model.start == "comparable" else model.start
-        scale_at_2 = scale / comparable_scale(like, head_dim, 1.0)
+    if model.sharp_as != model.p:
+        head_dim = model.dim // model.heads
+        scale_at_2 = scale / comparable_scale(model.sharp_as, head_dim, 1.0)
         scale = comparable_scale(model.p, head_dim, scale_at_2)
     return GPTConfig(**settings, scale_init=scale)

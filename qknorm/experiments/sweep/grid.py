@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,26 @@ from qknorm.experiments.minutes import by_one_plan
 from qknorm.experiments.sweep.about import OF_LOSSES, About
 from qknorm.experiments.sweep.results import PLAN
 from qknorm.runs.any_recipe import SWEEP_KEYS, AnyRecipe, kind_of
-from qknorm.runs.recipe import checked, read_recipe, say_what_is_renamed, with_overrides
+from qknorm.runs.language_recipe import LanguageRecipe
+from qknorm.runs.recipe import Recipe, checked, read_recipe, say_what_is_renamed, with_overrides
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All runs of a sweep. Those of one seed and fold stand together: an unfinished sweep compares like with like."""
+    """All choices of a sweep. Those of one seed and fold stand together: an unfinished sweep compares like with like.
+
+    Choices that come to the same, as p = 2 does under either start, have one run, which has the name of the first.
+    """
 
     name: str
     cells: list[Cell]
     about: About
+
+    @property
+    def runs(self) -> list[Cell]:
+        return list({cell.name: cell for cell in reversed(self.cells)}.values())[::-1]
 
 
 def plan(path: Path, size: str | None = None, overrides: Sequence[str] = ()) -> Sweep:
@@ -68,7 +76,7 @@ def plan(path: Path, size: str | None = None, overrides: Sequence[str] = ()) -> 
                      if cell.name == after.name), None)  # fmt: skip
     if repeated is not None:
         raise InputError(f"{path}: {repeated} would run twice; a value stands twice in a list")
-    return Sweep(name, cells, _about(about | shrunk, cells[0].recipe.task, path))
+    return Sweep(name, _sharing_runs(cells), _about(about | shrunk, cells[0].recipe.task, path))
 
 
 def _about(content: Mapping[str, Any], task: str, path: Path) -> About:
@@ -161,14 +169,28 @@ def _cell(
     return Cell(name, settings, checked(kind, merged | {"name": name}, str(path)), is_baseline=bool(baseline))
 
 
+def _sharing_runs(cells: Sequence[Cell]) -> list[Cell]:
+    first: dict[str, Cell] = {}
+    firsts = [first.setdefault(_what_it_does(cell.recipe), cell) for cell in cells]
+    return [replace(cell, name=own.name, recipe=own.recipe) for cell, own in zip(cells, firsts, strict=True)]
+
+
+def _what_it_does(recipe: AnyRecipe) -> str:
+    """Equal for runs that come to the same. What minutes will decide is not known yet, so defaults say nothing then."""
+    done = recipe.model_dump(exclude={"name"}, exclude_unset=isinstance(recipe, Recipe) and recipe.minutes is not None)
+    if isinstance(recipe, LanguageRecipe):
+        done["model"]["start"] = recipe.model.sharp_as if recipe.model.qk_norm == "lp" else None
+    return json.dumps(done)
+
+
 def _in_words(key: str, value: Any) -> str:
     return f"{value:02d}" if key == "fold" else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def run(sweep: Sweep, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
     """Compute what is missing; returns why runs failed, by their names. A sweep that is refused leaves no trace."""
-    cells = by_one_plan(sweep.cells, folder, console, runner.threads(len(sweep.cells)))
-    check_missing(cells, folder)
+    runs = by_one_plan(sweep.runs, folder, console, runner.threads(len(sweep.runs)))
+    check_missing(runs, folder)
     plan = {
         "name": sweep.name,
         "task": sweep.cells[0].recipe.task,
@@ -179,4 +201,4 @@ def run(sweep: Sweep, folder: Path, console: Screen, runner: Runner) -> dict[str
     }
     with replacing(folder / PLAN) as file:
         file.write(json.dumps(plan, indent=1, ensure_ascii=False).encode())
-    return runner.run_missing(sweep.name, cells, folder, console)
+    return runner.run_missing(sweep.name, runs, folder, console)
