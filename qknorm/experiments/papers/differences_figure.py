@@ -20,8 +20,13 @@ def draw(result: Result, file: Path) -> Path | None:
     rows = [row for row in result.rows if row.difference is not None]
     if not rows:
         return None
+    return draw_rows(rows, result.compared[0].name, result.contest.title, file)
+
+
+def draw_rows(rows: Sequence[Row], reference: str, title: str, file: Path) -> Path:
+    """The same for rows of any origin, all of which were compared."""
     with mpl.rc_context(STYLE):
-        return save(_figure(rows, result.compared[0].name, result.contest.title), file)
+        return save(_figure(rows, reference, title), file)
 
 
 def _figure(rows: Sequence[Row], reference: str, title: str) -> Figure:
