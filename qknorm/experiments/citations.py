@@ -54,6 +54,13 @@ PAPERS = {
 }
 
 
+def known_paper(key: str | None) -> str | None:
+    """The key of a paper, which may be left out, if it is one of these."""
+    if key is not None and key not in PAPERS:
+        raise ValueError(f"paper must be one of {', '.join(PAPERS)}, not {key!r}")
+    return key
+
+
 def bibliography() -> str:
     """Both papers as BibTeX."""
     return "\n".join(paper.bibtex(key) for key, paper in PAPERS.items())

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 COLOURS = (  # told apart by colour-blind people too (Okabe and Ito)
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000",
 )  # fmt: skip
+MARKERS = "osD^vPX*<>"
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -24,6 +25,11 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # letters stay letters, which publishers ask for
     "svg.hashsalt": "qknorm",  # the same figure is the same file
 }
+
+
+def look(number: int) -> dict[str, Any]:
+    """The colour and the marker of a system, by its number: told apart in print, too."""
+    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
 
 
 def save(figure: Figure, path: Path) -> Path:

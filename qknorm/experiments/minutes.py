@@ -23,14 +23,24 @@ PLAN = "plan.yaml"
 
 
 def kept_plan(recipe: Recipe, folder: Path, console: Screen, threads: int) -> Recipe:
-    """The plan in `folder`, or a new one for a recipe with minutes, of runs that have this many threads each."""
+    """The plan in `folder`, or a new one for a recipe with minutes, of runs that have this many threads each.
+
+    It is kept with its minutes: runs of others are not compared with these.
+    """
     file = folder / PLAN
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f".{PLAN}.lock"):  # somebody else may be planning for the same runs
         if not file.exists():
             with using_threads(threads):
-                save_recipe(planned_recipe(recipe, folder, console), file)
-    return load_recipe(file)
+                plan = planned_recipe(recipe, folder, console)
+            save_recipe(plan.model_copy(update={"minutes": recipe.minutes}), file)
+    kept = load_recipe(file)
+    if kept.minutes not in (None, recipe.minutes):  # None: of an earlier version
+        raise InputError(
+            f"the runs in {folder} were planned for {kept.minutes:g} minutes each, not {recipe.minutes:g}; choose "
+            "another name=NAME, so that only runs of one length are compared"
+        )
+    return kept
 
 
 def by_plan(cell: Cell, plan: Recipe) -> Cell:

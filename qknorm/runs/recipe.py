@@ -332,7 +332,18 @@ def settled(given: Recipe, begun: Recipe) -> Recipe:
     """A recipe with minutes, and what was planned for it when its run was begun."""
     if given.minutes is None:
         return given
-    return Recipe.model_validate(merged(begun.model_dump(), given.model_dump(exclude_unset=True, exclude={"minutes"})))
+    own = given.model_dump(exclude_unset=True, exclude={"minutes"})
+    return laid_over_plan(begun.model_dump(exclude={"minutes"}), own, given.name)
+
+
+def laid_over_plan(plan: Mapping[str, Any], given: Mapping[str, Any], where: str) -> Recipe:
+    """A plan with what was given laid over it; its decay stays only where schedule and updates have room for it."""
+    content = merged(plan, given)
+    training = content["training"]
+    if "decay" not in given.get("training", {}) and training.get("decay") is not None:
+        has_decay = training["schedule"] in SCHEDULES and SCHEDULES[training["schedule"]].ends_in_decay
+        training["decay"] = min(training["decay"], training["max_updates"]) if has_decay else None
+    return checked(Recipe, content, where)
 
 
 def refuse_changes(begun: Part, given: Part, folder: Path) -> None:

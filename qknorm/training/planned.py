@@ -27,9 +27,9 @@ from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.ops import load_kernels
+from qknorm.ops.products import HAS_HALF_PRODUCTS
 from qknorm.optimisation.optimisers import make_optimiser
-from qknorm.optimisation.schedules import SCHEDULES
-from qknorm.runs.recipe import Recipe, checked, merged
+from qknorm.runs.recipe import Recipe, checked, laid_over_plan, merged
 from qknorm.runs.translator_run import TranslatorRun, make_model
 from qknorm.screen import Screen
 from qknorm.training import planner
@@ -91,8 +91,9 @@ class _Planning:
         self._planned = merged(self._planned, {"model": shape, "training": training})
 
     def choose_precision(self) -> None:
-        """The faster one of two, as measured; a GPU keeps float32 unless the recipe says otherwise."""
-        choices = ("float32", "bf16") if processes.device().type == "cpu" else ("float32",)
+        """The faster one of two, as measured, where a CPU has both; otherwise float32 unless the recipe says so."""
+        is_choice = processes.device().type == "cpu" and HAS_HALF_PRODUCTS
+        choices = ("float32", "bf16") if is_choice else ("float32",)
         plans = [merged(self._planned, {"training": {"precision": precision}}) for precision in choices]
         speeds = [_speed(self._recipe(plan), self._sets, self._prepared) for plan in plans]
         self._speed, self._planned = min(zip(speeds, plans, strict=True), key=lambda choice: choice[0])
@@ -110,10 +111,7 @@ class _Planning:
         return self._recipe(merged(self._planned, planner.settings(plan, recipe.model.dim)))
 
     def _recipe(self, planned: Content | None = None) -> Recipe:
-        content = merged(planned or self._planned, self._given)
-        if not SCHEDULES[content["training"]["schedule"]].ends_in_decay:
-            content["training"].pop("decay", None)
-        return checked(Recipe, content, "the planned recipe")
+        return laid_over_plan(planned or self._planned, self._given, "the planned recipe")
 
     def _seconds_left(self) -> float:
         return self._seconds - (time.monotonic() - self._began)

@@ -73,6 +73,44 @@ def test_what_one_run_asks_for_is_not_laid_under_another(text: Path) -> None:
     assert baseline.model.dim == ours.model.dim == 16, "what all ask for is planned for"
 
 
+def test_runs_of_other_minutes_are_not_compared_with_these(text: Path) -> None:
+    """They had been given the kept plan, so that runs of ten hours were those of ten minutes."""
+    (cell,) = cells(text, {})
+    by_one_plan([cell], text / "runs", QUIET, threads=1)
+    longer = replace(cell, recipe=cell.recipe.model_copy(update={"minutes": 600}))
+    with pytest.raises(InputError, match=r"planned for 1 minutes each, not 600; choose another name=NAME"):
+        by_one_plan([longer], text / "runs", QUIET, threads=1)
+
+
+def test_a_plan_of_an_earlier_version_says_no_minutes_and_is_taken(text: Path) -> None:
+    (cell,) = cells(text, {})
+    first = by_one_plan([cell], text / "runs", QUIET, threads=1)
+    kept = text / "runs" / PLAN
+    kept.write_text(kept.read_text().replace("minutes: 1.0", "minutes: null"))
+    assert "minutes: null" in kept.read_text()
+    assert by_one_plan([cell], text / "runs", QUIET, threads=1) == first
+
+
+def test_a_run_may_have_a_schedule_or_a_length_of_its_own(text: Path) -> None:
+    """The planned decay belonged to neither, and ended in a traceback after minutes of planning."""
+    changes: list[dict[str, object]] = [{}, {"schedule": "cosine"}, {"max_updates": 2}]
+    planned, cosine, short = [
+        cell.recipe.training
+        for cell in by_one_plan(cells(text, *changes), text / "runs", QUIET, threads=1)
+        if isinstance(cell.recipe, Recipe)
+    ]
+    assert planned.decay is not None
+    assert (cosine.decay, cosine.max_updates) == (None, planned.max_updates)
+    assert (short.decay, short.max_updates) == (2, 2)
+
+
+def test_what_does_not_fit_a_plan_is_one_sentence(text: Path) -> None:
+    own: dict[str, object] = {"max_updates": 100_000, "max_validations": 1}
+    with pytest.raises(InputError, match="would never be reached") as caught:
+        by_one_plan(cells(text, {}, own), text / "runs", QUIET, threads=1)
+    assert "\n" not in str(caught.value)
+
+
 def test_runs_without_minutes_stay_as_they_are(text: Path) -> None:
     plain = [Cell("0", {}, checked(Recipe, {"data": {"corpus": "phrasebook-en-gl"}}, ""))]
     assert by_one_plan(plain, text / "runs", QUIET, threads=1) == plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Explanation, Translator
-from qknorm.experiments.figures import COLOURS, STYLE, save
+from qknorm.experiments.figures import STYLE, look, save
 from qknorm.runs.run import Run
 
 KINDS = {
@@ -28,7 +28,6 @@ KINDS = {
 """Kinds of attention: the names of their layers in metrics.jsonl."""
 HEADS = 4
 _SENTENCES = 100  # of the test set, for the entropies
-_MARKERS = "osD^"
 _MOST_PIECES = 16  # of the sentence that is drawn
 
 
@@ -41,8 +40,11 @@ class Drawn(NamedTuple):
     """Of each figure, by its PNG."""
 
 
-def draw(runs: Mapping[str, Sequence[Path]], folder: Path) -> Drawn:
-    """Draw the figures of some systems, the finished runs of each by its label; heat maps are of the first run."""
+def draw(runs: Mapping[str, Sequence[Path]], files: Callable[[str], Path]) -> Drawn:
+    """Draw the figures of some systems, the finished runs of each by its label; heat maps are of the first run.
+
+    files: where a figure of this name is to be, without its ending.
+    """
     sources = list(read_lines(Run(next(iter(runs.values()))[0]).test_set().source))
     translators = {label: [Translator.load(run) for run in own] for label, own in runs.items()}
     sentence = _typical(sources, next(iter(translators.values()))[0])
@@ -53,12 +55,12 @@ def draw(runs: Mapping[str, Sequence[Path]], folder: Path) -> Drawn:
     captions = {}
     with mpl.rc_context(STYLE):
         if all(len(found.updates) > 1 for by_label in courses.values() for found in by_label.values()):
-            captions[save(over_training(courses), folder / "entropy-over-training")] = "Entropy of heads over training"
+            captions[save(over_training(courses), files("entropy-over-training"))] = "Entropy of heads over training"
         for number, (label, (first, *_)) in enumerate(translators.items(), 1):
-            drawn = save(heads(first.explain(sentence), label), folder / f"figure-{number}")
+            drawn = save(heads(first.explain(sentence), label), files(f"figure-{number}"))
             captions[drawn] = f"Where heads of the encoder look: {label}"
         spreads = diffuseness({label: own[0] for label, own in spread.items()})
-        captions[save(spreads, folder / "entropy")] = "Entropy of the heads of each encoder layer, first seed"
+        captions[save(spreads, files("entropy"))] = "Entropy of the heads of each encoder layer, first seed"
     lines = [
         [label, *(f"{float(value):.3f}" for value in (own.mean(), own.min(), own.max())), str(len(own))]
         for label, own in spread.items()
@@ -188,7 +190,7 @@ def diffuseness(spread: Mapping[str, Tensor]) -> Figure:
         for layer, row in enumerate(values):
             x = [layer + 1 + (place - (len(spread) - 1) / 2) * 0.24] * len(row)
             legend = None if layer else label
-            axis.plot(x, row.numpy(), _MARKERS[place % 4], color=COLOURS[place % 4], alpha=0.8, label=legend)
+            axis.plot(x, row.numpy(), linestyle="none", alpha=0.8, label=legend, **look(place))
     axis.set_xticks(range(1, len(next(iter(spread.values()))) + 1))
     axis.set_xlabel("encoder layer")
     axis.set_ylabel("entropy of attention\n(0: one word, 1: all alike)")

@@ -15,7 +15,7 @@ from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell, Runner, is_done, read_result
 from qknorm.experiments.minutes import by_plan, kept_plan
 from qknorm.experiments.papers.sizes import MEDIUM_MINUTES, STAND_IN, Size, settings
-from qknorm.experiments.papers.table import FULL, PAIRS, RowRecipe, TableRecipe
+from qknorm.experiments.papers.table import FULL, PAIRS, RowRecipe, TableRecipe, names
 from qknorm.runs.recipe import Part, Recipe, checked, merged
 from qknorm.screen import Screen
 
@@ -167,9 +167,17 @@ def plan(
     """Every run that a table needs, all of their recipes checked; `origin` is its name, or the files it is from."""
     planner = _Planner(table, origin, size, seeds, minutes)
     contests = tuple(planner.contest(chosen) for chosen in _corpora(table, origin, size, corpus))
-    name = "+".join(Path(part).name.removesuffix(".yaml") for part in origin.split("+"))
+    name = "+".join(_short(part) for part in origin.split("+"))
     experiment = Experiment(name=name, size=size, minutes=minutes, table=table, contests=contests)
     return Plan(experiment, planner.cells, planner.full)
+
+
+def _short(origin: str) -> str:
+    """A table of the package by its name; a file without its folder and ending, but never by a name of the package."""
+    if origin in names():
+        return origin
+    own = Path(origin).name.removesuffix(".yaml")
+    return f"{own}-own" if own in names() else own
 
 
 class _Planner:

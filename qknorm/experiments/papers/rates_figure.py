@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qknorm.experiments.cells import is_done, read_result
-from qknorm.experiments.figures import COLOURS, STYLE, save
+from qknorm.experiments.figures import STYLE, look, save
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
 from qknorm.runs.run import Run
 
-_MARKERS = "osD^vPX"
 _MEASURES = {"best dev BLEU": "best_dev_bleu", "dev loss at the end": "dev_loss"}
 
 
@@ -42,8 +41,7 @@ def _figure(curves: dict[str, dict[float, dict[str, float]]], title: str) -> Fig
     figure, axes = plt.subplots(1, len(_MEASURES), figsize=(7.4, 3.1), layout="constrained")
     for axis, (label, measure) in zip(axes, _MEASURES.items(), strict=True):
         for number, (row, curve) in enumerate(curves.items()):
-            look = {"color": COLOURS[number % len(COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
-            axis.plot(list(curve), [own[measure] for own in curve.values()], label=row, markersize=5, **look)
+            axis.plot(list(curve), [own[measure] for own in curve.values()], label=row, markersize=5, **look(number))
         _scale(axis, sorted({rate for curve in curves.values() for rate in curve}))
         axis.set_ylabel(label)
     axes[0].set_ylim(bottom=0)

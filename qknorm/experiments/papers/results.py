@@ -12,7 +12,9 @@ from qknorm.evaluation import wording
 from qknorm.evaluation.significance import Comparison, standings
 from qknorm.evaluation.systems import lines_of_test
 from qknorm.experiments.cells import check_same_text, read_result
+from qknorm.experiments.minutes import PLAN
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
+from qknorm.runs.recipe import load_recipe
 from qknorm.runs.run import Run
 
 
@@ -75,6 +77,19 @@ def result_of(experiment: Experiment, contest: Contest, folder: Path) -> Result:
 def hours_of(entrant: Entrant, folder: Path) -> float:
     """Of training, all seeds and all rates that were tried."""
     return float(sum(read_result(run)["seconds"] for run in entrant.trained(folder)) / 3600)
+
+
+def planned_for(contest: Contest, folder: Path) -> str:
+    """The numbers for which the minutes of a run stand; empty at sizes without minutes."""
+    plan = folder / contest.corpus / PLAN
+    if not plan.exists():
+        return ""
+    recipe = load_recipe(plan)
+    model, training = recipe.model, recipe.training
+    return (
+        f"Planned for {contest.title}: {model.encoder_layers} + {model.decoder_layers} layers, d = {model.dim}, "
+        f"{training.max_updates:,} updates of {training.budget:,} positions."
+    )
 
 
 def rate_caveats(experiment: Experiment, contest: Contest, folder: Path) -> list[str]:

@@ -17,8 +17,9 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from qknorm.data.textfiles import open_bytes
 from qknorm.errors import InputError
+from qknorm.experiments.citations import known_paper
 from qknorm.experiments.papers.sizes import SIZES, Size
-from qknorm.runs.recipe import DirectionRecipe, Part, merged
+from qknorm.runs.recipe import DirectionRecipe, Loader, Part, merged
 
 Changes = dict[str, dict[str, Any]]
 """Keys of a recipe by their part, such as {"model": {"heads": 2}}."""
@@ -120,9 +121,13 @@ class TableRecipe(Part):
     @field_validator("rates", mode="before")
     @classmethod
     def _numbers(cls, rates: Any) -> Any:
+        if isinstance(rates, dict) and (unknown := rates.keys() - set(SIZES)):
+            raise ValueError(f"must be by size, {', '.join(SIZES)}, not by {', '.join(map(str, unknown))}")
         for some in rates.values() if isinstance(rates, dict) else [rates]:
-            if not isinstance(some, list | tuple) or not all(_is_number(rate) and rate > 0 for rate in some):
+            if not isinstance(some, list | tuple) or not all(_is_number(rate) and float(rate) > 0 for rate in some):
                 raise ValueError(f"must be learning rates such as [0.001, 0.002], not {some!r}")
+            if len(set(map(float, some))) < len(some):
+                raise ValueError(f"must differ from each other, unlike {some!r}")
         return rates
 
     @property
@@ -150,6 +155,7 @@ class TableRecipe(Part):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
+        known_paper(self.paper)
         for kind, given in (("name", [row.name for row in self.rows]), ("label", [row.title for row in self.rows])):
             if twice := [text for text in given if given.count(text) > 1]:
                 raise ValueError(f"two rows have the {kind} {twice[0]}; each needs its own")
@@ -159,13 +165,20 @@ class TableRecipe(Part):
         for direction in self.pairs:
             if direction not in PAIRS:
                 raise ValueError(f"pairs must be some of {', '.join(PAIRS)}, not {direction}")
+        for kind, by_pair in [("data", self.data), *(("published", row.published) for row in self.rows)]:
+            if isinstance(by_pair, dict) and (unknown := by_pair.keys() - set(self.pairs)):
+                raise ValueError(f"{kind} must be of the table's pairs, {', '.join(self.pairs)}, not {unknown.pop()}")
         if len(self.pairs) > 1 and any(isinstance(row.published, float) for row in self.rows):
             raise ValueError("published must be given for each pair, such as {en-vi: 33.24, gl-en: 24.21}")
         return self
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Also one that YAML takes for text, such as 1e-3."""
+    try:
+        return not isinstance(value, bool) and math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def names() -> list[str]:
@@ -182,10 +195,12 @@ def load_table(name: str, added: Sequence[Path] = ()) -> TableRecipe:
     if not isinstance(content, dict) or not isinstance(content.get("rows"), list):
         raise InputError(f"{path} is not a table: it must hold title and a list of rows (docs/reproduce.md has one)")
     rows = _rows(content["rows"], [], path)
-    for path in added:  # what is wrong from here on is wrong with this file
-        own = _read(path)
-        rows += _rows(own if isinstance(own, list) else [own], rows, path)
-    return _checked(TableRecipe, content | {"rows": rows}, str(path))
+    table = _checked(TableRecipe, content | {"rows": rows}, str(path))
+    for file in added:
+        own = _read(file)
+        rows += _rows(own if isinstance(own, list) else [own], rows, file)
+        table = _checked(TableRecipe, content | {"rows": rows}, str(file))
+    return table
 
 
 def load_systems() -> dict[str, RowRecipe]:
@@ -226,7 +241,7 @@ def _laid_over(changes: Changes, own: Any) -> Any:
 def _read(path: Path) -> Any:
     with open_bytes(path) as file:
         try:
-            return yaml.safe_load(file.read().decode("utf-8"))
+            return yaml.load(file.read().decode("utf-8"), Loader)
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or a date that is none
             raise InputError(f"{path} is not a YAML file: {' '.join(str(error).split())}") from None
 

@@ -6,16 +6,16 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qknorm.evaluation import wording
 from qknorm.experiments.cells import read_result
-from qknorm.experiments.minutes import PLAN
 from qknorm.experiments.papers import differences_figure, henry_figures, rates_figure
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
-from qknorm.experiments.papers.results import Result, Row, hours_of, rate_caveats, result_of
-from qknorm.runs.recipe import load_recipe
+from qknorm.experiments.papers.results import Result, Row, hours_of, planned_for, rate_caveats, result_of
+from qknorm.runs.recipe import ModelRecipe
 from qknorm.runs.translator_run import TranslatorRun
 
 DATA_COLUMNS = ("examples", "words", "parameters", "L", "dev BLEU", "hours")
@@ -43,7 +43,7 @@ class Table:
 def view(experiment: Experiment, folder: Path) -> Table:
     """What is known so far; figures are drawn on the way."""
     shown = _VIEWS[experiment.table.shows](experiment, folder)
-    plans = [_planned(contest, folder / contest.corpus) for contest in experiment.contests]
+    plans = [planned_for(contest, folder) for contest in experiment.contests]
     captions = shown.captions | _differences(experiment, shown, folder) | _rates(experiment, folder)
     return replace(shown, plans=[*filter(None, plans)], caveats=_caveats(experiment, folder), captions=captions)
 
@@ -67,18 +67,6 @@ def _rates(experiment: Experiment, folder: Path) -> dict[Path, str]:
 def _figure_file(experiment: Experiment, contest: Contest, folder: Path, name: str) -> Path:
     """Without its ending. Tables of a corpus share runs, but each has figures of its own."""
     return folder / "figures" / contest.corpus / f"{experiment.name}_{name}"
-
-
-def _planned(contest: Contest, folder: Path) -> str:
-    """The numbers for which the minutes of a run stand; empty at sizes without minutes."""
-    if not (folder / PLAN).exists():
-        return ""
-    recipe = load_recipe(folder / PLAN)
-    model, training = recipe.model, recipe.training
-    return (
-        f"Planned for {contest.title}: {model.encoder_layers} + {model.decoder_layers} layers, d = {model.dim}, "
-        f"{training.max_updates:,} updates of {training.budget:,} positions."
-    )
 
 
 def _caveats(experiment: Experiment, folder: Path) -> list[str]:
@@ -136,7 +124,7 @@ def _data(experiment: Experiment, folder: Path) -> Table:
     lines = []
     for contest in experiment.contests:
         if published := experiment.table.data.get(contest.pair or ""):
-            lines.append([contest.title, "paper", *(f"{published[column]:,.10g}" for column in DATA_COLUMNS)])
+            lines.append([contest.title, "paper", *(_published(published.get(column)) for column in DATA_COLUMNS)])
         entrant = contest.entrants[0]
         lines.append([contest.title, "ours", *(_described(entrant, folder) or _nothing(DATA_COLUMNS))])
     trained = sum(bool(contest.entrants[0].done(folder)) for contest in experiment.contests)
@@ -150,11 +138,25 @@ def _described(entrant: Entrant, folder: Path) -> list[str]:
         return []
     run, result = TranslatorRun.open(done[0]), read_result(done[0])
     (about,), parts = json.loads(run.corpus_file.read_text(encoding="utf-8"))["pairs"], run.parts
-    assert parts.scale_init is not None
-    length = (1 + math.sqrt(1 + 4 * 2**parts.scale_init)) / 2  # g = log2(L² − L), solved for L
     parameters = sum(parameter.numel() for parameter in run.make_model().parameters())
-    numbers = f"{about['kept']:,}", f"{about['words']:,}", f"{parameters:,}", f"{length:.0f}"
+    numbers = (
+        f"{about['kept']:,}",
+        f"{about['words']:,}",
+        f"{parameters:,}",
+        _length(run.recipe.model, parts.scale_init),
+    )
     return [*numbers, f"{result['best_dev_bleu']:.2f}", f"{hours_of(entrant, folder):.2f}"]
+
+
+def _published(value: float | None) -> str:
+    return "" if value is None else f"{value:,.10g}"
+
+
+def _length(model: ModelRecipe, scale_init: float | None) -> str:
+    """L, of which g = log2(L² − L) is made; empty where g starts otherwise, or there is none."""
+    if scale_init is None or model.scale_init != "henry":
+        return ""
+    return f"{(1 + math.sqrt(1 + 4 * 2**scale_init)) / 2:.0f}"
 
 
 def _attention(experiment: Experiment, folder: Path) -> Table:
@@ -201,7 +203,7 @@ def _diffuseness(experiment: Experiment, contest: Contest, folder: Path) -> henr
     runs = {experiment.row(entrant).title: entrant.done(folder) for entrant in contest.entrants}
     if not all(runs.values()):
         return henry_figures.Drawn([[contest.title, label, *_nothing(range(4))] for label in runs], {})
-    drawn = henry_figures.draw(runs, folder / "figures" / contest.corpus)
+    drawn = henry_figures.draw(runs, partial(_figure_file, experiment, contest, folder))
     return drawn._replace(lines=[[contest.title, *line] for line in drawn.lines])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from qknorm.evaluation.significance import Comparison, standings
 from qknorm.experiments.papers import plan as papers
 from qknorm.experiments.papers.plan import Experiment
-from qknorm.experiments.papers.results import Row, rate_caveats, result_of
+from qknorm.experiments.papers.results import Row, planned_for, rate_caveats, result_of
 from qknorm.experiments.report.collect import Tested, TranslatorRun
 from qknorm.metrics.short import is_too_short_for_bleu
 
@@ -91,6 +91,8 @@ class Contest:
     """The one whose table this is; without it, the systems of a folder are compared among themselves."""
     caveats: Sequence[str] = ()
     """What is said against its runs."""
+    plan: str = ""
+    """What was planned for its runs, where minutes decide it."""
 
     @property
     def rows(self) -> list[Comparison]:
@@ -182,7 +184,7 @@ def _of_experiment(
     title, as_tokens = f"{experiment.table.title}, {contest.title}", experiment.as_tokens(contest)
     sentences = len(entries[0].tests[0].references)
     caveats = rate_caveats(experiment, contest, folder)
-    return Contest(title, sentences, entries, as_tokens, experiment, caveats)
+    return Contest(title, sentences, entries, as_tokens, experiment, caveats, planned_for(contest, folder))
 
 
 def _differ_in_seed_alone(run: TranslatorRun, group: Sequence[TranslatorRun]) -> bool:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from qknorm.experiments.citations import PAPERS
+from qknorm.experiments.citations import known_paper
 from qknorm.runs.recipe import Part
 
 Shows = Literal["p", "rates", "scores"]
@@ -30,6 +30,4 @@ class About(Part):
     @field_validator("paper")
     @classmethod
     def _known(cls, paper: str | None) -> str | None:
-        if paper is not None and paper not in PAPERS:
-            raise ValueError(f"paper must be one of {', '.join(PAPERS)}, not {paper!r}")
-        return paper
+        return known_paper(paper)

@@ -19,12 +19,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qknorm.experiments.figures import STYLE, save
+from qknorm.experiments.figures import MARKERS, STYLE, save
 from qknorm.experiments.sweep.answer import Picture
 from qknorm.experiments.sweep.results import RunResult, by_condition, unit_of
 from qknorm.experiments.sweep.statistics import by_block, estimate
 
-MARKERS = "osD^vP*X<>"
 _CAPTIONS = {
     "losses": "Validation loss while learning, one curve for each p, mean over the {unit}s (left), and how far each is "
     "from p = 2 (right; below the line is better).",

@@ -40,7 +40,7 @@ class Sweep:
 
     @property
     def runs(self) -> list[Cell]:
-        return list({cell.name: cell for cell in reversed(self.cells)}.values())[::-1]
+        return list({cell.name: cell for cell in self.cells}.values())
 
 
 def plan(path: Path, size: str | None = None, overrides: Sequence[str] = ()) -> Sweep:
@@ -179,7 +179,9 @@ def _what_it_does(recipe: AnyRecipe) -> str:
     """Equal for runs that come to the same. What minutes will decide is not known yet, so defaults say nothing then."""
     done = recipe.model_dump(exclude={"name"}, exclude_unset=isinstance(recipe, Recipe) and recipe.minutes is not None)
     if isinstance(recipe, LanguageRecipe):
-        done["model"]["start"] = recipe.model.sharp_as if recipe.model.qk_norm == "lp" else None
+        done["model"]["start"] = recipe.model.sharp_as
+        if recipe.model.qk_norm != "lp":  # then nothing of the norm is read
+            done["model"] |= dict.fromkeys(("p", "start", "scale_init"))
     return json.dumps(done)
 
 
@@ -188,9 +190,9 @@ def _in_words(key: str, value: Any) -> str:
 
 
 def run(sweep: Sweep, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
-    """Compute what is missing; returns why runs failed, by their names. A sweep that is refused leaves no trace."""
+    """Compute what is missing; returns why runs failed, by their names. What can be refused is, before planning."""
+    check_missing(sweep.runs, folder)
     runs = by_one_plan(sweep.runs, folder, console, runner.threads(len(sweep.runs)))
-    check_missing(runs, folder)
     plan = {
         "name": sweep.name,
         "task": sweep.cells[0].recipe.task,

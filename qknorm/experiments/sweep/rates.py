@@ -21,9 +21,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from qknorm.experiments.figures import COLOURS, STYLE, save
+from qknorm.experiments.figures import STYLE, look, save
 from qknorm.experiments.sweep.answer import Answer, Picture, Table
-from qknorm.experiments.sweep.figures import MARKERS
 from qknorm.experiments.sweep.results import Repeat, RunResult, by_condition, unit_of
 from qknorm.experiments.sweep.statistics import Estimate, by_block, estimate
 
@@ -238,13 +237,12 @@ def _over_rates(panels: Mapping[str, _Panel]) -> Figure:
                 shown = by_rate if measure is counted_loss else _finished_by_rate(by_rate)
                 spread = {rate: list(map(measure, runs)) for rate, runs in sorted(shown.items())}
                 rates, means = list(spread), list(map(fmean, spread.values()))
-                look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
-                axis.plot(rates, means, label=label, markersize=4, linewidth=1.2, **look)
+                axis.plot(rates, means, label=label, markersize=4, linewidth=1.2, **look(number))
                 axis.fill_between(
                     rates,
                     list(map(min, spread.values())),
                     list(map(max, spread.values())),
-                    color=look["color"],
+                    color=look(number)["color"],
                     alpha=0.15,
                 )
             axis.set_xscale("log")

@@ -207,13 +207,19 @@ def _in_words(condition: Mapping[str, Any]) -> str:
 
 
 def by_system(results: Sequence[RunResult]) -> dict[str, list[RunResult]]:
-    """The finished runs of each choice of settings, all seeds and folds of it together."""
+    """The finished runs of each choice of settings, all seeds and folds of it together, in the order of the plan."""
     groups: dict[str, list[RunResult]] = {}
     for result in results:
-        name = _in_words({key: value for key, value in result.settings.items() if key not in REPEATS})
+        done = groups.setdefault(system_of(result), [])
         if result.status == "done":
-            groups.setdefault(name or result.folder.name, []).append(result)
-    return groups
+            done.append(result)
+    return {name: done for name, done in groups.items() if done}
+
+
+def system_of(result: RunResult) -> str:
+    """The choice of settings that a run is one seed or fold of, in words."""
+    name = _in_words({key: value for key, value in result.settings.items() if key not in REPEATS})
+    return name or result.folder.name
 
 
 def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder: Path) -> None:

@@ -13,19 +13,20 @@ from qknorm.evaluation import wording
 from qknorm.evaluation.significance import Comparison, standings
 from qknorm.evaluation.systems import lines_of_test
 from qknorm.experiments.sweep.answer import Answer, Table
-from qknorm.experiments.sweep.results import RunResult, by_system, is_sweep, load_results
+from qknorm.experiments.sweep.results import RunResult, by_system, is_sweep, load_results, system_of
 from qknorm.runs.run import Run
 from qknorm.tasks.table import TASKS
 
 
 def answer(results: Sequence[RunResult]) -> Answer:
-    """Every system with its seeds against the first, where all were tested on the same sentences."""
-    systems = by_system(results)
+    """Every system with its seeds against the first of the plan, where all were tested on the same sentences."""
+    systems, first = by_system(results), system_of(results[0])
     if not systems:
         return Answer()
-    compared = _compared({name: [run.folder for run in runs] for name, runs in systems.items()})
+    obstacle = _obstacle(systems, first)
+    compared = {} if obstacle else _compared(systems)
     return Answer(
-        sentences=wording.verdicts(list(compared.values())) if compared else [],
+        sentences=[f"Nothing is compared: {obstacle}."] if obstacle else wording.verdicts(list(compared.values())),
         tables=[_table(systems, compared)],
         numbers={"comparisons": [asdict(row) for row in compared.values()]},
         records=[_record(name, runs, compared.get(name)) for name, runs in systems.items()],
@@ -46,16 +47,24 @@ def as_systems(argument: str) -> list[str]:
     return [f"{name}={','.join(str(run.folder) for run in runs)}" for name, runs in systems.items()]
 
 
-def _compared(systems: Mapping[str, Sequence[Path]]) -> dict[str, Comparison]:
-    """Nothing where tests differ, or are those of several language pairs."""
-    runs = [run for own in systems.values() for run in own]
+def _obstacle(systems: Mapping[str, Sequence[RunResult]], first: str) -> str:
+    """Why systems cannot be compared; empty where they can."""
+    if first not in systems:
+        return f"no run of {first}, which the others are compared with, is done"
+    runs = [run.folder for own in systems.values() for run in own]
     if not all(Run(run).test_set().references.is_file() for run in runs):
-        return {}
-    references = [lines_of_test(run, "references", as_tokens=False) for run in runs]
-    if any(other != references[0] for other in references):
-        return {}
-    lines = {name: [lines_of_test(run, "hypotheses", as_tokens=False) for run in own] for name, own in systems.items()}
-    return {row.name: row for row in standings(lines, references[0], tokenized=False)}
+        return "these runs were tested on several language pairs; compare two with: qknorm compare"
+    if len({tuple(lines_of_test(run, "references", as_tokens=False)) for run in runs}) > 1:
+        return "these runs were not tested on the same sentences; compare those that were with: qknorm compare"
+    return ""
+
+
+def _compared(systems: Mapping[str, Sequence[RunResult]]) -> dict[str, Comparison]:
+    hypotheses = {
+        name: [lines_of_test(run.folder, "hypotheses", as_tokens=False) for run in own] for name, own in systems.items()
+    }
+    references = lines_of_test(next(iter(systems.values()))[0].folder, "references", as_tokens=False)
+    return {row.name: row for row in standings(hypotheses, references, tokenized=False)}
 
 
 def _record(name: str, runs: Sequence[RunResult], row: Comparison | None) -> dict[str, Any]:

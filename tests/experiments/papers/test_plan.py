@@ -158,6 +158,14 @@ class TestLearningRates:
         }  # fmt: skip
 
 
+def test_a_copy_of_a_table_of_the_package_has_pages_of_its_own(talks: str, tmp_path: Path) -> None:
+    """Somebody changes a copy of the built-in table: its page stood in the place of the built-in one's."""
+    copy = tmp_path / "henry-table2.yaml"
+    copy.write_text("{title: Mine, rows: [{like: baseline}, {like: qknorm}]}")
+    assert planned(str(copy), "smoke", talks).experiment.name == "henry-table2-own"
+    assert planned("henry-table2", "smoke", talks).experiment.name == "henry-table2"
+
+
 class TestMinutes:
     """A size that is given in minutes has one plan for all runs on a corpus, whoever runs them and when."""
 

@@ -60,7 +60,17 @@ class TestOwnTables:
             ("like: qknorm", "like: qk", "row 1: like must be one of qknorm, baseline, not qk"),
             ("name: p3", "name: a/b", "row 2: name must be that of a folder, such as without-g, not 'a/b'"),
             ("rates: [0.002", "rates: [-0.002", "own.yaml: rates must be learning rates such as"),
-            ("rates: [0.002, 0.004]", "rates: {tiny: [1]}", "own.yaml: rates"),
+            (
+                "rates: [0.002, 0.004]",
+                "rates: {tiny: [1]}",
+                "own.yaml: rates must be by size, smoke, small, medium, paper",
+            ),
+            ("rates: [0.002, 0.004]", "rates: [0.002, 2e-3]", "own.yaml: rates must differ from each other"),
+            (
+                "question:",
+                "paper: foo\nquestion:",
+                "own.yaml: paper must be one of henry-2020, lopez-rubio-2026, not 'foo'",
+            ),
             ("title: Which norm?", "pairs: [xx-yy]", "own.yaml: title is missing"),
             ("question:", "pairs: [xx-yy]\nquestion:", "own.yaml: pairs must be some of en-vi"),
             ("question:", "reference: p4\nquestion:", "own.yaml: reference must be the name of a row of every size"),

@@ -45,6 +45,14 @@ def test_choices_that_come_to_the_same_share_a_run(folder: Path) -> None:
         assert cell.recipe.name == cell.name
 
 
+def test_without_normalisation_nothing_of_it_tells_runs_apart(folder: Path) -> None:
+    changes = ["p=[2, 3]", "start=same", "scale_init=[henry, 4]", "qk_norm=[lp, none]", "folds=null"]
+    planned = plan(folder / "tiny.yaml", None, changes)
+    assert len(planned.cells) == 9, "eight choices and the recipe's own baseline"
+    assert len([cell for cell in planned.runs if cell.settings["qk_norm"] == "lp"]) == 4
+    assert len([cell for cell in planned.runs if cell.settings["qk_norm"] == "none"]) == 1
+
+
 def test_the_paper_s_size_is_that_of_the_paper() -> None:
     recipe = plan(RECIPE, "paper").cells[0].recipe
     assert isinstance(recipe, LanguageRecipe)

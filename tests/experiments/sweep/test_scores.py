@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from qknorm.data.textfiles import write_lines
 from qknorm.errors import InputError
 from qknorm.experiments.sweep.grid import plan
-from qknorm.experiments.sweep.results import load_results
+from qknorm.experiments.sweep.results import RunResult, by_system, load_results
 from qknorm.experiments.sweep.scores import answer, as_systems
 from qknorm.experiments.sweep.views import summarise
 from qknorm.metrics.table import METRICS
+from qknorm.runs.recipe import Recipe, checked, save_recipe
 from tests.caches import new_cache
 from tests.phrases import write_phrases
 from tests.sweeps import TRANSLATORS, run
@@ -56,6 +58,48 @@ def test_a_sweep_over_translators(folder: Path, monkeypatch: pytest.MonkeyPatch)
     (table,) = answer(spoiled).tables
     assert [row[2] for row in table.rows] == [f"{one.measured['chrf']:.2f}" for one in results[:2]], "of first seeds"
     assert [row[-1] for row in table.rows] == ["1", "1"]
+
+
+def scored(folder: Path, name: str, references: list[str], **settings: object) -> RunResult:
+    """A finished translator that said what it should have said."""
+    run = folder / name
+    (run / "test").mkdir(parents=True)
+    save_recipe(checked(Recipe, {"data": {"corpus": "phrasebook-en-gl"}}, ""), run / "recipe.yaml")
+    for part in ("hypotheses", "references", "source"):
+        write_lines(run / "test" / f"{part}.txt", references)
+    measured = dict.fromkeys((*METRICS, "best_dev_bleu"), 1.0)
+    return RunResult(run, "translation", dict(settings), "done", measured)
+
+
+LINES = ["the house is red .", "the cat sees the dog ."]
+
+
+def test_the_first_system_of_the_plan_is_what_others_are_compared_with(folder: Path) -> None:
+    """Where its first run had failed, another system took its place, and every sign changed."""
+    results = [
+        scored(folder, f"{norm}-{seed}", LINES, qk_norm=norm, seed=seed) for seed in (1, 2) for norm in ("none", "lp")
+    ]
+    assert results[0].settings == {"qk_norm": "none", "seed": 1}
+    failed = [replace(results[0], status="failed"), *results[1:]]
+    assert list(by_system(failed)) == ["qk_norm none", "qk_norm lp"]
+    missing = [replace(one, status="failed") if one.settings["qk_norm"] == "none" else one for one in results]
+    found = answer(missing)
+    assert found.sentences == [
+        "Nothing is compared: no run of qk_norm none, which the others are compared with, is done."
+    ]
+    assert found.numbers == {"comparisons": []}
+
+
+def test_systems_that_were_tested_on_different_sentences_are_not_compared_and_that_is_said(folder: Path) -> None:
+    results = [
+        scored(folder, name, lines, corpus=name) for name, lines in (("one", LINES), ("other", list(reversed(LINES))))
+    ]
+    found = answer(results)
+    assert found.sentences == [
+        "Nothing is compared: these runs were not tested on the same sentences; compare those that were with: "
+        "qknorm compare."
+    ]
+    assert [row[0] for row in found.tables[0].rows] == ["corpus one", "corpus other"], "each still has its scores"
 
 
 def test_language_models_are_not_compared_by_bleu(folder: Path) -> None:

@@ -113,7 +113,7 @@ def _about(contest: Contest) -> list[tuple[str, str]]:
     table = contest.experiment.table
     return [
         ("Question", table.question),
-        ("Setting", " ".join(setting(contest.experiment))),
+        ("Setting", " ".join(filter(None, [*setting(contest.experiment), contest.plan]))),
         ("Caveat", " ".join(filter(None, [table.caveat, *contest.caveats]))),
         ("Source", in_words(table.paper)),
     ]

@@ -83,13 +83,14 @@ class Sweep(Section):
     @classmethod
     def _of(cls, sweep: SweepRuns) -> Self:
         title = f"Sweep {sweep.name}"
-        done = [result for result in sweep.results if result.status == "done"]
+        runs = {result.folder: result.status for result in sweep.results}  # some choices share one
+        done = [status for status in runs.values() if status == "done"]
         view = view_of(sweep.about, sweep.results)
         answer = view.answer(sweep.results)
         with tempfile.TemporaryDirectory() as scratch:
             pictures = _embedded(view.draw(sweep.results, Path(scratch)))
         about = " ".join(filter(None, [sweep.about.question or _ABOUT, sweep.about.shrunk, sweep.about.caveat]))
-        state = f"{len(done):,} of {len(sweep.results):,} runs are done."
+        state = f"{len(done):,} of {len(runs):,} runs are done."
         verdict = [f"The answer: {sentence.removeprefix('So ')}" for sentence in answer.verdict]
         source = in_words(sweep.about.paper)
         return cls(title, about, state, verdict, source, answer.sentences, pictures, answer.tables)
