@@ -49,11 +49,13 @@ def view(experiment: Experiment, folder: Path) -> Table:
 
 
 def _differences(experiment: Experiment, shown: Table, folder: Path) -> dict[Path, str]:
-    drawn = [
-        differences_figure.draw(result, _figure_file(experiment, result.contest, folder, "differences"))
-        for result in shown.results
-    ]
-    return {path: "Each row less the reference, ours and the paper's" for path in drawn if path is not None}
+    captions = {}
+    for result in shown.results:
+        drawn = differences_figure.draw(result, _figure_file(experiment, result.contest, folder, "differences"))
+        if drawn is not None:
+            is_published = any(row.paper_difference is not None for row in result.rows)
+            captions[drawn] = "Each row less the reference" + (", ours and the paper's" if is_published else "")
+    return captions
 
 
 def _rates(experiment: Experiment, folder: Path) -> dict[Path, str]:
