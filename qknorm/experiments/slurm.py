@@ -55,16 +55,23 @@ class Slurm:
             file.write(content)
         limit = "" if self.at_once is None else f"%{self.at_once}"
         task = shlex.join([sys.executable, "-m", "qknorm.experiments.slurm", str(listed.resolve())])
+        output = str(folder.resolve()).replace("%", "%%") + "/slurm-%A_%a.out"
         lines = [
             "#!/bin/sh",
             f"#SBATCH --array=0-{len(tasks) - 1}{limit}",
-            f"#SBATCH --chdir={Path.cwd()}",
-            f"#SBATCH --output={folder.resolve()}/slurm-%A_%a.out",
+            f"#SBATCH --chdir={_quoted(str(Path.cwd()))}",
+            f"#SBATCH --output={_quoted(output)}",
             f'exec {task} "$SLURM_ARRAY_TASK_ID"',
         ]
         with replacing(script) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
         return script
+
+
+def _quoted(text: str) -> str:
+    """For a directive, in which a backslash escapes what follows in single quotes, too: shlex.quote is for shells."""
+    escaped = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
 
 
 def submit(script: Path) -> str:

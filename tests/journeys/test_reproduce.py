@@ -52,7 +52,10 @@ def test_tables_share_their_runs(talks: Path, command: Command, tmp_path: Path) 
     measured = json.loads(figures.out)["table"]
     assert all(0 < float(row["lowest head"]) <= float(row["mean entropy"]) < 1 for row in measured)
     drawn = {path.name for path in (runs / "figures" / "talks-en-gl").iterdir()}
-    of_figures, of_tables = ("entropy", "figure-1", "figure-2"), ("henry-table2_differences", "henry-table3_differences")
+    of_figures, of_tables = (
+        ("entropy", "figure-1", "figure-2"),
+        ("henry-table2_differences", "henry-table3_differences"),
+    )
     assert drawn == {f"{name}.{kind}" for name in (*of_figures, *of_tables) for kind in ("png", "svg", "pdf")}
     page = (runs / "tables" / "henry-figures_talks-en-gl.md").read_text()
     assert {name for name in drawn if f"(../figures/talks-en-gl/{name})" in page} == {
