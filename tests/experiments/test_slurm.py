@@ -46,9 +46,12 @@ def sbatch(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def left_to_slurm(folder: Path, *changes: str, at_once: int | None = None) -> Slurm:
     slurm = Slurm(at_once)
-    planned = sweeps.plan(folder / "tiny.yaml", None, ["folds=null", *changes])
-    assert sweeps.run(planned, folder / "out", Screen(quiet=True), slurm) == {}
+    assert sweeps.run(tiny(folder, *changes), folder / "out", Screen(quiet=True), slurm) == {}
     return slurm
+
+
+def tiny(folder: Path, *changes: str) -> sweeps.Sweep:
+    return sweeps.plan(folder / "tiny.yaml", None, ["folds=null", *changes])
 
 
 def test_each_task_of_the_array_trains_one_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +129,18 @@ def test_a_task_takes_a_gpu_that_no_other_has_unless_slurm_gave_it_one(
 def test_a_task_that_fails_says_why_and_leaves_the_others(folder: Path) -> None:
     changes = ["peak=1.0e+38", "iterations=4"]
     script = left_to_slurm(folder, *changes).write(folder / "out")
+    assert {result.status for result in load_results(folder / "out")} == {"missing"}
     environment = os.environ | {"SLURM_ARRAY_TASK_ID": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(["sh", str(script)], capture_output=True, text=True, env=environment)
     assert done.returncode == 1
     assert "the loss is" in done.stderr
-    assert list(left_to_slurm(folder, *changes).cells) == ["p-2", "p-3", "qk_norm-none"], "it is tried again"
+    again = Slurm()
+    failures = sweeps.run(tiny(folder, *changes), folder / "out", Screen(quiet=True), again)
+    assert list(failures) == ["p-2"]
+    assert "the loss is" in failures["p-2"]
+    assert list(again.cells) == ["p-2", "p-3", "qk_norm-none"], "it is tried again"
+    for known in (failures, None):
+        assert [one.status for one in load_results(folder / "out", known)] == ["failed", "missing", "missing"]
 
 
 def test_a_missing_or_refusing_sbatch_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
