@@ -32,11 +32,11 @@ class Machines:
 
     backend: Backend = "local"
     jobs: int | None = None
-    """Runs at a time; without it one for each core, or for each GPU where there are some."""
+    """Runs at a time; without it one for each core, or for each GPU if there are some; elsewhere all."""
     address: str | None = None
     """Of a cluster; one is started here without it."""
     gpus: Sequence[int] | None = None
-    """Those of this machine that may be used; all without it."""
+    """Those of this machine that may be used; all without it. Of another machine a worker takes any."""
 
     def threads(self, runs: int) -> int:
         """How many threads each of this many runs has: all cores are shared evenly among those under way."""
@@ -48,7 +48,6 @@ class Machines:
         if not missing:
             return {}
         jobs, threads = self._at_a_time(len(missing)), self.threads(len(missing))
-        # A worker on another machine has other GPUs, of which it takes any.
         gpus_of_worker = None if self.address or self.backend == "ray" else self._gpus
         work = [(cell, (folder / cell.name).absolute(), threads, os.getpid(), gpus_of_worker) for cell in missing]
         failures, tasks = {}, {cell.name: TASKS[cell.recipe.task] for cell in missing}
@@ -68,6 +67,8 @@ class Machines:
         return range(torch.cuda.device_count()) if self.gpus is None else self.gpus
 
     def _at_a_time(self, runs: int) -> int:
+        if self.address:  # of machines that may have more cores and GPUs than this one
+            return min(self.jobs or runs, runs)
         return min(self.jobs or len(self._gpus) or cores(), runs, len(self._gpus) or runs)
 
     @contextlib.contextmanager
@@ -92,7 +93,7 @@ class Machines:
                 import ray
             ray.init(address=self.address, num_cpus=None if self.address else jobs)
             try:
-                yield _by_ray(work)
+                yield _by_ray(work, jobs)
             finally:
                 ray.shutdown()
 
@@ -142,14 +143,16 @@ def _run_from(place: Path, *arguments: Any) -> Outcome:
         return run_cell(*arguments)
 
 
-def _by_ray(work: Sequence[tuple[Any, ...]]) -> Iterator[Outcome]:
+def _by_ray(work: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Outcome]:
     """Not by joblib, which gives nothing from Ray before the last run is done. Ray gives a GPU only to who asks."""
     import ray
 
     run = ray.remote(_run_from).options(num_gpus=int("GPU" in ray.cluster_resources()))
-    pending = [run.remote(Path.cwd(), *arguments) for arguments in work]
+    tasks = (run.remote(Path.cwd(), *arguments) for arguments in work)
+    pending = list(itertools.islice(tasks, jobs))
     while pending:
         (ended,), pending = ray.wait(pending)
+        pending += itertools.islice(tasks, 1)
         yield ray.get(ended)
 
 

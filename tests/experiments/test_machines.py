@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from qknorm.errors import InputError
 from qknorm.experiments import machines
@@ -90,3 +95,62 @@ def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(machines, "_SECONDS_FOR_A_WORKER", 0.1)
     with dask_cluster(workers=0, threads=1) as address, pytest.raises(InputError, match=r"no worker .*; start some"):
         three_runs(Machines("dask", address=address))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has one core and one GPU, which says nothing of a cluster elsewhere."""
+    monkeypatch.setattr(machines, "cores", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+
+@pytest.mark.usefixtures("folder", "small")
+def test_a_dask_cluster_elsewhere_has_all_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_three = threading.Barrier(3)
+    instead_of_training(monkeypatch, lambda: all_three.wait(timeout=60))
+    with dask_cluster(workers=4, threads=1) as address:
+        assert len(three_runs(Machines("dask", address=address))) == 3
+
+
+@pytest.mark.usefixtures("folder", "small")
+def test_a_dask_cluster_elsewhere_has_no_more_runs_at_a_time_than_somebody_wants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = threading.Semaphore(2)
+
+    def run() -> None:
+        assert room.acquire(blocking=False)
+        time.sleep(0.1)  # time for one run too many to come
+        room.release()
+
+    instead_of_training(monkeypatch, run)
+    with dask_cluster(workers=4, threads=1) as address:
+        assert len(three_runs(Machines("dask", jobs=2, address=address))) == 3
+
+
+@pytest.mark.usefixtures("folder", "small")
+@pytest.mark.parametrize(("jobs", "at_a_time"), [(None, [3, 2, 1]), (2, [2, 2, 1])])
+def test_a_ray_cluster_elsewhere_has_as_many_runs_at_a_time(
+    jobs: int | None, at_a_time: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a Ray that only pretends."""
+    found: list[int] = []
+
+    def wait(pending: list[Any]) -> tuple[list[Any], list[Any]]:
+        found.append(len(pending))
+        return pending[:1], pending[1:]
+
+    class Remote:
+        def __init__(self, function: Callable[..., object]) -> None:
+            self.remote = function
+
+        def options(self, **_: object) -> Remote:
+            return self
+
+    def nothing(*_: object, **__: object) -> None: ...
+
+    ray = {"init": nothing, "shutdown": nothing, "cluster_resources": dict, "wait": wait, "get": lambda it: it}
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(remote=Remote, **ray))
+    instead_of_training(monkeypatch, lambda: None)
+    assert len(three_runs(Machines("ray", jobs, address="auto"))) == 3
+    assert found == at_a_time
