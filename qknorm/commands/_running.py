@@ -19,7 +19,8 @@ Backend = Literal["local", "dask", "ray", "slurm"]
 Jobs = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Train this many runs at a time; without it, one per core or GPU, or as many as SLURM has room for."
+        min=1,
+        help="Train this many runs at a time; without it, one per core or GPU, or as many as a cluster has room for.",
     ),
 ]
 Where = Annotated[
@@ -59,6 +60,11 @@ class Running:
             if self.gpus is not None:
                 raise InputError("--gpus is for this machine; SBATCH_GPUS=1 lets SLURM give each task a GPU")
             return Slurm(self.jobs)
+        if self.gpus is not None and (self.backend == "ray" or self.address is not None):
+            raise InputError(
+                f"--gpus is for --backend local, or dask without --address; CUDA_VISIBLE_DEVICES={self.gpus} where a "
+                "cluster's workers are started lets them see these only"
+            )
         return Machines(self.backend, self.jobs, self.address, chosen_gpus(self.gpus))
 
     def hand_over(self, runner: Runner, folder: Path, console: Screen) -> None:

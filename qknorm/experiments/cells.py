@@ -6,6 +6,7 @@ their last checkpoint, and a second call computes only what is missing.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -91,11 +92,15 @@ def run_cell(
     try:
         return cell.name, _trained(cell, folder, threads, gpus)
     except Exception as error:
-        return cell.name, f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return cell.name, _in_one_line(error)
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _trained(cell: Cell, folder: Path, threads: int, gpus: Sequence[int] | None) -> dict[str, Any]:
-    """The result of a cell, which is trained if it is not there; whatever goes wrong stands in its log, too."""
+    """The result of a cell, which is trained if it is not there; whatever goes wrong stands in its folder, too."""
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
     # Whoever was orphaned by a killed sweep may still be at it, for a second or on another machine.
@@ -109,11 +114,14 @@ def _trained(cell: Cell, folder: Path, threads: int, gpus: Sequence[int] | None)
         warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=log)
         try:
             if not run.is_done:
+                run.forget_failure()
                 train(cell.recipe, folder, Screen(file=log, width=120), resume=run.is_begun)
                 _finish(run)
             return run.result()
-        except Exception:
+        except Exception as error:
             traceback.print_exc(file=log)
+            with contextlib.suppress(OSError):  # of a full disk, which may be what went wrong
+                run.save_failure(_in_one_line(error))
             raise
 
 

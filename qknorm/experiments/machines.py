@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from asyncio import CancelledError
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ from qknorm.tasks.table import TASKS
 Backend = Literal["local", "dask", "ray"]
 Outcome = tuple[str, dict[str, Any] | str]
 
+_SECONDS_FOR_A_WORKER = 30.0
+
 
 @dataclass(frozen=True)
 class Machines:
@@ -29,11 +32,11 @@ class Machines:
 
     backend: Backend = "local"
     jobs: int | None = None
-    """Runs at a time; without it one for each core, or for each GPU where there are some."""
+    """Runs at a time; without it one for each core, or for each GPU if there are some; elsewhere all."""
     address: str | None = None
     """Of a cluster; one is started here without it."""
     gpus: Sequence[int] | None = None
-    """Those of this machine that may be used; all without it."""
+    """Those of this machine that may be used; all without it. Of another machine a worker takes any."""
 
     def threads(self, runs: int) -> int:
         """How many threads each of this many runs has: all cores are shared evenly among those under way."""
@@ -45,9 +48,8 @@ class Machines:
         if not missing:
             return {}
         jobs, threads = self._at_a_time(len(missing)), self.threads(len(missing))
-        # A worker on another machine has other GPUs, of which it takes any.
         gpus_of_worker = None if self.address or self.backend == "ray" else self._gpus
-        work = [(cell, folder / cell.name, threads, os.getpid(), gpus_of_worker) for cell in missing]
+        work = [(cell, (folder / cell.name).absolute(), threads, os.getpid(), gpus_of_worker) for cell in missing]
         failures, tasks = {}, {cell.name: TASKS[cell.recipe.task] for cell in missing}
         with (
             _told_when_it_ends(self.backend),
@@ -65,6 +67,8 @@ class Machines:
         return range(torch.cuda.device_count()) if self.gpus is None else self.gpus
 
     def _at_a_time(self, runs: int) -> int:
+        if self.address:  # of machines that may have more cores and GPUs than this one
+            return min(self.jobs or runs, runs)
         return min(self.jobs or len(self._gpus) or cores(), runs, len(self._gpus) or runs)
 
     @contextlib.contextmanager
@@ -81,14 +85,15 @@ class Machines:
                 from distributed import Client
             here = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
             client: Any = Client
-            with client(self.address) if self.address else client(**here), parallel_config(backend="dask"):
-                yield _by_joblib(work, jobs)
+            with client(self.address) if self.address else client(**here) as connected:
+                _check_workers(connected)
+                yield _by_dask(connected, work, jobs)
         else:
             with needs("ray", "--backend ray"):
                 import ray
             ray.init(address=self.address, num_cpus=None if self.address else jobs)
             try:
-                yield _by_ray(work)
+                yield _by_ray(work, jobs)
             finally:
                 ray.shutdown()
 
@@ -99,14 +104,55 @@ def _by_joblib(work: Sequence[tuple[Any, ...]], jobs: int) -> Iterable[Outcome]:
     return outcomes
 
 
-def _by_ray(work: Sequence[tuple[Any, ...]]) -> Iterator[Outcome]:
+def _by_dask(client: Any, work: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Outcome]:
+    """Not by joblib, which trains on this machine where a cluster has room for one run at a time only."""
+    from distributed import as_completed
+
+    tasks = (client.submit(_run_from, Path.cwd(), *arguments, pure=False) for arguments in work)
+    completed: Any = as_completed
+    under_way = completed(itertools.islice(tasks, jobs))
+    for ended in under_way:
+        under_way.update(itertools.islice(tasks, 1))
+        yield ended.result()
+
+
+def _check_workers(client: Any) -> None:
+    """There are some, if only once a first task waits for them, and each trains one run at a time.
+
+    Runs in one process would share torch's random numbers and its threads, and not begin with the same weights.
+    """
+    start = f"with: dask worker {client.scheduler.address} --nworkers N --nthreads 1"
+    _first = client.submit(os.getpid, pure=False)
+    try:
+        client.wait_for_workers(1, _SECONDS_FOR_A_WORKER)
+    except TimeoutError:
+        raise InputError(
+            f"the Dask cluster has no worker after {_SECONDS_FOR_A_WORKER:g} s; start some {start}"
+        ) from None
+    most = max(client.nthreads().values(), default=1)
+    if most > 1:
+        raise InputError(
+            f"a worker of the Dask cluster has up to {most} threads, and runs in one process would share their random "
+            f"numbers; start workers {start}"
+        )
+
+
+def _run_from(place: Path, *arguments: Any) -> Outcome:
+    """`run_cell` in the folder of whoever wants it, where that is shared: from there a recipe may name its text."""
+    with contextlib.chdir(place) if place.is_dir() else contextlib.nullcontext():
+        return run_cell(*arguments)
+
+
+def _by_ray(work: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Outcome]:
     """Not by joblib, which gives nothing from Ray before the last run is done. Ray gives a GPU only to who asks."""
     import ray
 
-    run = ray.remote(run_cell).options(num_gpus=int("GPU" in ray.cluster_resources()))
-    pending = [run.remote(*arguments) for arguments in work]
+    run = ray.remote(_run_from).options(num_gpus=int("GPU" in ray.cluster_resources()))
+    tasks = (run.remote(Path.cwd(), *arguments) for arguments in work)
+    pending = list(itertools.islice(tasks, jobs))
     while pending:
         (ended,), pending = ray.wait(pending)
+        pending += itertools.islice(tasks, 1)
         yield ray.get(ended)
 
 

@@ -21,6 +21,7 @@ from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell, begin_missing, cores, run_cell
 from qknorm.runs.any_recipe import RECIPES
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
 
 
@@ -38,9 +39,11 @@ class Slurm:
         return cores()
 
     def run_missing(self, _title: str, cells: Sequence[Cell], folder: Path, _console: Screen) -> dict[str, str]:
-        """Leave to the script what is not done yet; nothing has failed so far."""
-        self.cells |= {cell.name: cell for cell in begin_missing(cells, folder)}
-        return {}
+        """Leave to the script what is not done yet; returns why tasks of earlier scripts failed."""
+        missing = {cell.name: cell for cell in begin_missing(cells, folder)}
+        self.cells |= missing
+        failures = {name: Run(folder / name).failure() for name in missing}
+        return {name: reason for name, reason in failures.items() if reason is not None}
 
     def write(self, folder: Path) -> Path:
         """The script. Wherever a task begins it works in the folder of this process, with this Python.
@@ -55,16 +58,23 @@ class Slurm:
             file.write(content)
         limit = "" if self.at_once is None else f"%{self.at_once}"
         task = shlex.join([sys.executable, "-m", "qknorm.experiments.slurm", str(listed.resolve())])
+        output = str(folder.resolve()).replace("%", "%%") + "/slurm-%A_%a.out"
         lines = [
             "#!/bin/sh",
             f"#SBATCH --array=0-{len(tasks) - 1}{limit}",
-            f"#SBATCH --chdir={Path.cwd()}",
-            f"#SBATCH --output={folder.resolve()}/slurm-%A_%a.out",
+            f"#SBATCH --chdir={_quoted(str(Path.cwd()))}",
+            f"#SBATCH --output={_quoted(output)}",
             f'exec {task} "$SLURM_ARRAY_TASK_ID"',
         ]
         with replacing(script) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
         return script
+
+
+def _quoted(text: str) -> str:
+    """For a directive, in which a backslash escapes what follows in single quotes, too: shlex.quote is for shells."""
+    escaped = text.replace("\\", r"\\").replace('"', r"\"")
+    return f'"{escaped}"'
 
 
 def submit(script: Path) -> str:

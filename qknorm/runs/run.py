@@ -5,7 +5,7 @@ All names in it are spelled here; those of one task alone in its own class.
 runs/NAME/  recipe.yaml  corpus.json  metrics.jsonl  checkpoints/  status.json (how far it is)
             tensorboard/  wandb/  wandb-id.txt (if the recipe asks for them)
             test/{source.txt, references.txt, hypotheses.txt, scores.json}, by pair if there are several
-            result.json, log.txt (of one run among many)
+            result.json, failure.txt, log.txt (of one run among many)
 """
 
 from __future__ import annotations
@@ -117,6 +117,11 @@ class Run:
         return self.folder / "result.json"
 
     @property
+    def failure_file(self) -> Path:
+        """Why one run among many has failed, for whoever did not wait for it."""
+        return self.folder / "failure.txt"
+
+    @property
     def checkpoints(self) -> Checkpoints:
         return Checkpoints(self.folder / "checkpoints")
 
@@ -182,6 +187,17 @@ class Run:
     def save_result(self, result: dict[str, Any]) -> None:
         with replacing(self.result_file) as file:
             file.write(json.dumps(result).encode())
+
+    def failure(self) -> str | None:
+        """Why it failed when it was last tried; None if it did not, or is being tried again."""
+        return self.failure_file.read_text(encoding="utf-8") if self.failure_file.is_file() else None
+
+    def save_failure(self, reason: str) -> None:
+        with replacing(self.failure_file) as file:
+            file.write(reason.encode())
+
+    def forget_failure(self) -> None:
+        self.failure_file.unlink(missing_ok=True)
 
 
 def folder_of(name: str, runs: Path) -> Path:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from qknorm.errors import InputError
+from qknorm.experiments import cells
 from qknorm.experiments.sweep.grid import plan
 from qknorm.experiments.sweep.results import PLAN, load_results, write_results
 from qknorm.runs.run import Run
@@ -61,10 +62,28 @@ def test_a_result_that_cannot_be_written_does_not_stop_the_others(
     assert failures == {"fold-00": "OSError: [Errno 28] No space left on device"}
     results = load_results(folder / "out", failures)
     assert {result.folder.name for result in results if result.status == "done"} == set(cells[1:])
-    assert "No space left" in Run(folder / "out" / "fold-00").log_file.read_text()
+    failed = Run(folder / "out" / "fold-00")
+    assert "No space left" in failed.log_file.read_text()
+    assert failed.failure() == failures["fold-00"]
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     assert run(planned, folder / "out") == {}, "its weights were kept"
+    assert failed.failure() is None
+
+
+def test_a_run_that_failed_has_not_failed_while_it_is_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan(folder / "tiny.yaml", None, ["p=[2]", "folds=null"])
+
+    def fail(_: object, trained: Path, *__: object, **___: object) -> None:
+        assert Run(trained).failure() is None
+        raise ValueError("in two\nlines")
+
+    monkeypatch.setattr(cells, "train", fail)
+    for _ in range(2):
+        assert run(planned, folder / "out") == dict.fromkeys(["p-2", "qk_norm-none"], "ValueError: in two lines")
+        assert Run(folder / "out" / "p-2").failure() == "ValueError: in two lines"
 
 
 def test_another_recipe_does_not_mix_with_finished_runs(folder: Path) -> None:

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from qknorm.errors import InputError
-from qknorm.experiments.cells import run_cell
+from qknorm.experiments import machines
+from qknorm.experiments.cells import Cell, run_cell
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.sweep import grid as sweeps
 from qknorm.experiments.sweep.grid import plan
@@ -39,3 +45,112 @@ def test_a_cluster_that_goes_away_loses_nothing(folder: Path, monkeypatch: pytes
     assert run(planned, folder / "out") == {}
     assert {result.status for result in load_results(folder / "out")} == {"done"}
     assert (folder / "out" / "p-2" / "result.json").stat() == kept
+
+
+def three_runs(where: Machines) -> dict[str, str]:
+    return sweeps.run(plan(Path("tiny.yaml"), None, ["folds=null"]), Path("out"), Screen(quiet=True), where)
+
+
+@contextmanager
+def dask_cluster(workers: int, threads: int, processes: bool = False) -> Iterator[str]:
+    """Its address."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=threads, processes=processes, dashboard_address=None
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def instead_of_training(monkeypatch: pytest.MonkeyPatch, what: Callable[[], object]) -> None:
+    def run_cell(cell: Cell, *_: object) -> tuple[str, str]:
+        what()
+        return cell.name, "not trained"
+
+    monkeypatch.setattr(machines, "run_cell", run_cell)
+
+
+@pytest.mark.slow
+def test_a_worker_that_began_elsewhere_trains_where_the_command_is_called(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folder and text are given from where that is. Also where the cluster has room for one run at a time only."""
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    instead_of_training(monkeypatch, lambda: None)  # in this process: it is the worker that trains
+    with dask_cluster(workers=1, threads=1, processes=True) as address:
+        monkeypatch.chdir(folder)
+        assert three_runs(Machines("dask", address=address)) == {}
+    assert {result.status for result in load_results(folder / "out")} == {"done"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_worker_that_would_train_several_runs_in_one_process_is_refused() -> None:
+    message = r"has up to 2 threads, .* share .*; start workers with: dask worker \S+ --nworkers N --nthreads 1$"
+    with dask_cluster(workers=1, threads=2) as address, pytest.raises(InputError, match=message):
+        three_runs(Machines("dask", address=address))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_SECONDS_FOR_A_WORKER", 0.1)
+    with dask_cluster(workers=0, threads=1) as address, pytest.raises(InputError, match=r"no worker .*; start some"):
+        three_runs(Machines("dask", address=address))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has one core and one GPU, which says nothing of a cluster elsewhere."""
+    monkeypatch.setattr(machines, "cores", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+
+@pytest.mark.usefixtures("folder", "small")
+def test_a_dask_cluster_elsewhere_has_all_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_three = threading.Barrier(3)
+    instead_of_training(monkeypatch, lambda: all_three.wait(timeout=60))
+    with dask_cluster(workers=4, threads=1) as address:
+        assert len(three_runs(Machines("dask", address=address))) == 3
+
+
+@pytest.mark.usefixtures("folder", "small")
+def test_a_dask_cluster_elsewhere_has_no_more_runs_at_a_time_than_somebody_wants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = threading.Semaphore(2)
+
+    def run() -> None:
+        assert room.acquire(blocking=False)
+        time.sleep(0.1)  # time for one run too many to come
+        room.release()
+
+    instead_of_training(monkeypatch, run)
+    with dask_cluster(workers=4, threads=1) as address:
+        assert len(three_runs(Machines("dask", jobs=2, address=address))) == 3
+
+
+@pytest.mark.usefixtures("folder", "small")
+@pytest.mark.parametrize(("jobs", "at_a_time"), [(None, [3, 2, 1]), (2, [2, 2, 1])])
+def test_a_ray_cluster_elsewhere_has_as_many_runs_at_a_time(
+    jobs: int | None, at_a_time: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a Ray that only pretends."""
+    found: list[int] = []
+
+    def wait(pending: list[Any]) -> tuple[list[Any], list[Any]]:
+        found.append(len(pending))
+        return pending[:1], pending[1:]
+
+    class Remote:
+        def __init__(self, function: Callable[..., object]) -> None:
+            self.remote = function
+
+        def options(self, **_: object) -> Remote:
+            return self
+
+    def nothing(*_: object, **__: object) -> None: ...
+
+    ray = {"init": nothing, "shutdown": nothing, "cluster_resources": dict, "wait": wait, "get": lambda it: it}
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(remote=Remote, **ray))
+    instead_of_training(monkeypatch, lambda: None)
+    assert len(three_runs(Machines("ray", jobs, address="auto"))) == 3
+    assert found == at_a_time

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -18,14 +19,19 @@ from qknorm.experiments.sweep.results import load_results
 from qknorm.screen import Screen
 from tests.caches import new_cache
 
-# Like sbatch, but every task of the array runs at once, and here.
+# Like sbatch, but every task of the array runs at once, and here. It reads directives as words, in quotes or not, and
+# knows of the signs that stand for something in the name of a task's output only those that the script should have.
 SBATCH = """#!{python}
-import re, subprocess, sys, os
-script = open(sys.argv[1]).read()
-first, last = map(int, re.search(r"--array=(\\d+)-(\\d+)", script).groups())
-folder = re.search(r"--chdir=(.*)", script)[1]
+import os, re, shlex, subprocess, sys
+directives = re.findall("^#SBATCH (.*)", open(sys.argv[1]).read(), re.MULTILINE)
+given = dict(word.split("=", 1) for line in directives for word in shlex.split(line, comments=True))
+first, last = map(int, re.match(r"(\\d+)-(\\d+)", given["--array"]).groups())
 for task in range(first, last + 1):
-    subprocess.run(["sh", sys.argv[1]], cwd=folder, env=os.environ | {{"SLURM_ARRAY_TASK_ID": str(task)}}, check=True)
+    signs = {{"A": "17", "a": str(task), "%": "%"}}
+    with open(re.sub("%(.)", lambda sign: signs[sign[1]], given["--output"]), "w") as output:
+        environment = os.environ | {{"SLURM_ARRAY_TASK_ID": str(task)}}
+        command, said = ["sh", sys.argv[1]], dict(stdout=output, stderr=subprocess.STDOUT)
+        subprocess.run(command, cwd=given["--chdir"], env=environment, check=True, **said)
 print("Submitted batch job 17")
 """
 
@@ -40,9 +46,12 @@ def sbatch(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def left_to_slurm(folder: Path, *changes: str, at_once: int | None = None) -> Slurm:
     slurm = Slurm(at_once)
-    planned = sweeps.plan(folder / "tiny.yaml", None, ["folds=null", *changes])
-    assert sweeps.run(planned, folder / "out", Screen(quiet=True), slurm) == {}
+    assert sweeps.run(tiny(folder, *changes), folder / "out", Screen(quiet=True), slurm) == {}
     return slurm
+
+
+def tiny(folder: Path, *changes: str) -> sweeps.Sweep:
+    return sweeps.plan(folder / "tiny.yaml", None, ["folds=null", *changes])
 
 
 def test_each_task_of_the_array_trains_one_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +66,21 @@ def test_each_task_of_the_array_trains_one_run(folder: Path, monkeypatch: pytest
     assert {result.status for result in load_results(folder / "out")} == {"done"}
     monkeypatch.chdir(folder)
     assert not left_to_slurm(folder).cells, "what is done is not run again"
+
+
+def test_a_folder_may_have_spaces_and_signs_that_mean_something_to_slurm(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbatch(folder, SBATCH.format(python=sys.executable), monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    place = folder / 'Ann\'s 100%a "own" #1 runs'
+    place.mkdir()
+    for name in ("text", "tiny.yaml"):
+        shutil.copy(folder / name, place)
+    monkeypatch.chdir(place)
+    submit(left_to_slurm(place, "p=2").write(place / "out"))
+    assert {result.status for result in load_results(place / "out")} == {"done"}
+    assert {path.name for path in (place / "out").glob("*.out")} == {"slurm-17_0.out", "slurm-17_1.out"}
 
 
 def list_in(script: Path) -> Path:
@@ -105,11 +129,18 @@ def test_a_task_takes_a_gpu_that_no_other_has_unless_slurm_gave_it_one(
 def test_a_task_that_fails_says_why_and_leaves_the_others(folder: Path) -> None:
     changes = ["peak=1.0e+38", "iterations=4"]
     script = left_to_slurm(folder, *changes).write(folder / "out")
+    assert {result.status for result in load_results(folder / "out")} == {"missing"}
     environment = os.environ | {"SLURM_ARRAY_TASK_ID": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(["sh", str(script)], capture_output=True, text=True, env=environment)
     assert done.returncode == 1
     assert "the loss is" in done.stderr
-    assert list(left_to_slurm(folder, *changes).cells) == ["p-2", "p-3", "qk_norm-none"], "it is tried again"
+    again = Slurm()
+    failures = sweeps.run(tiny(folder, *changes), folder / "out", Screen(quiet=True), again)
+    assert list(failures) == ["p-2"]
+    assert "the loss is" in failures["p-2"]
+    assert list(again.cells) == ["p-2", "p-3", "qk_norm-none"], "it is tried again"
+    for known in (failures, None):
+        assert [one.status for one in load_results(folder / "out", known)] == ["failed", "missing", "missing"]
 
 
 def test_a_missing_or_refusing_sbatch_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,11 @@ def test_a_failed_run_is_told_and_kept_apart(command: Command) -> None:
             ["sweep", "sweep.yaml", "--backend", "slurm", "--gpus", "0"],
             "--gpus is for this machine; SBATCH_GPUS=1 lets",
         ),
+        (["sweep", "sweep.yaml", "--backend", "ray", "--gpus", "0"], "--gpus is for --backend local, or dask without"),
+        (
+            ["sweep", "sweep.yaml", "--backend", "dask", "--address", "tcp://x", "--gpus", "0"],
+            "CUDA_VISIBLE_DEVICES=0 where a cluster's workers are started",
+        ),
         (
             ["train", "shakespeare", "--minutes", "5"],
             "--minutes are planned for translators; a language model is trained for training.iterations, such as",

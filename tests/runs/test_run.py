@@ -15,6 +15,7 @@ from qknorm.runs.run import Run
 PACKAGE = Path(__file__).parents[2] / "qknorm"
 NAMES = {
     *("recipe.yaml", "corpus.json", "metrics.jsonl", "status.json", "result.json", "log.txt", "checkpoints"),
+    "failure.txt",
     *("source.txt", "references.txt", "hypotheses.txt", "scores.json", "tokenizer.json", "pairs.json", "dropped.tsv"),
     "characters.json",
 }  # and tensorboard/, which has the name of the extra that it needs

@@ -5,7 +5,7 @@ Runs belong to a corpus, not to a table: what one table has trained, another fin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,14 @@ class Entrant(Part):
         """The only one, or the best of those that were trained so far; the first where none was."""
         return max(self.candidates, key=lambda tried: -1.0 if (bleu := tried.dev_bleu(folder)) is None else bleu)
 
-    def is_settled(self, folder: Path) -> bool:
-        """Whether a rate can be chosen: there is one only, or some were trained."""
-        return len(self.candidates) == 1 or self.chosen(folder).dev_bleu(folder) is not None
+    def is_settled(self, folder: Path, failed: Container[str]) -> bool:
+        """Whether a rate can be chosen: there is one only, or some were trained and all others have failed.
+
+        With SLURM others may still be queued or under way.
+        """
+        first = [candidate.runs[0] for candidate in self.candidates]
+        left = [run for run in first if not is_done(folder / run)]
+        return len(first) == 1 or (len(left) < len(first) and all(run in failed for run in left))
 
     def done(self, folder: Path) -> list[Path]:
         """The folders of the finished runs that stand for the row."""
@@ -142,7 +147,8 @@ class Plan:
 
     def _run(self, folder: Path, console: Screen, runner: Runner) -> dict[str, str]:
         failures = runner.run_missing(self.experiment.name, self._cells([], self._trials), folder, console)
-        chosen = self._cells([entrant.chosen(folder).runs for entrant in self._entrants if entrant.is_settled(folder)])
+        settled = [entrant for entrant in self._entrants if entrant.is_settled(folder, failures)]
+        chosen = self._cells([entrant.chosen(folder).runs for entrant in settled])
         return failures | runner.run_missing(self.experiment.name, chosen, folder, console)
 
     @property

@@ -134,7 +134,8 @@ def unit_of(results: Sequence[RunResult]) -> str:
 def load_results(folder: Path, failures: Mapping[str, str] | None = None) -> list[RunResult]:
     """Every run of the sweep's plan, done or not.
 
-    failures: why runs failed, by their names; without it, those that the last summary knows of have failed.
+    failures: why runs failed, by their names; without it, those that the last summary knows of have failed. So have
+    those whose folders say so: nobody waits for SLURM's tasks.
     """
     plan = _plan(folder)
     failed = _failed_before(folder) if failures is None else failures.keys()
@@ -236,7 +237,7 @@ def write_results(results: Sequence[RunResult], extra: Mapping[str, Any], folder
 def _load(folder: Path, task: str, settings: dict[str, Any], has_failed: bool) -> RunResult:
     untrained = TASKS[task].untrained_loss(Run(folder))
     if not is_done(folder):
-        status = "failed" if has_failed else "missing"
+        status = "failed" if has_failed or Run(folder).failure() is not None else "missing"
         return RunResult(folder, task, settings, status, untrained_loss=untrained)
     if not TASKS[task].is_cross_validated:
         return RunResult(folder, task, settings, "done", read_result(folder))

@@ -15,6 +15,7 @@ from qknorm.experiments.papers.plan import find_corpus
 from qknorm.experiments.papers.sizes import Size
 from qknorm.experiments.papers.table import names
 from qknorm.experiments.papers.views import view
+from qknorm.experiments.slurm import Slurm
 from qknorm.runs.recipe import Recipe
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
@@ -146,8 +147,29 @@ class TestLearningRates:
         for name in ("p3_rate-0.002", "p3_rate-0.004"):
             del trained[name]
         plan = planned(own, "smoke", talks, seeds=2)
-        assert len(plan.run(tmp_path, Screen(quiet=True), Machines())) == 2
-        assert not plan.experiment.contests[0].entrants[1].is_settled(tmp_path)
+        failures = plan.run(tmp_path, Screen(quiet=True), Machines())
+        assert len(failures) == 2
+        assert not plan.experiment.contests[0].entrants[1].is_settled(tmp_path, failures)
+
+    def test_while_a_rate_is_queued_no_further_seed_is(self, own: str, talks: str, tmp_path: Path) -> None:
+        """With SLURM some rates are done before others; whichever ends first has not won."""
+
+        def queued() -> set[str]:
+            slurm = Slurm()
+            planned(own, "smoke", talks, seeds=2).run(tmp_path, Screen(quiet=True), slurm)
+            return {Path(name).name for name in slurm.cells}
+
+        def folder(row: str, rate: float) -> Run:
+            run = Run(tmp_path / "talks" / f"{row}_rate-{rate}_seed-1")
+            run.folder.mkdir(parents=True)
+            return run
+
+        folder("qknorm", 0.002).save_result({"best_dev_bleu": 1.0})
+        folder("p3", 0.002).save_result({"best_dev_bleu": 1.0})
+        assert queued() == {"qknorm_rate-0.004_seed-1", "p3_rate-0.004_seed-1"}
+        folder("qknorm", 0.004).save_result({"best_dev_bleu": 2.0})
+        folder("p3", 0.004).save_failure("diverged")
+        assert queued() == {"qknorm_rate-0.004_seed-2", "p3_rate-0.002_seed-2", "p3_rate-0.004_seed-1"}
 
     def test_each_rate_is_a_recipe_of_its_own(self, own: str, talks: str, tmp_path: Path) -> None:
         plan = planned(own, "smoke", talks)

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from qknorm.experiments.slurm import Slurm, run_task
+from qknorm.experiments.sweep import grid as sweeps
 from qknorm.experiments.sweep.about import About
 from qknorm.experiments.sweep.grid import plan
 from qknorm.experiments.sweep.rates import answer, best_rate, sensitivity
 from qknorm.experiments.sweep.results import RunResult, load_results
 from qknorm.experiments.sweep.views import summarise
+from qknorm.screen import Screen
 from tests.experiments.sweep.outcomes import result
 from tests.sweeps import run
 
@@ -148,6 +151,21 @@ def test_a_report_knows_which_runs_have_failed(folder: Path) -> None:
     assert all(one.untrained_loss == pytest.approx(math.log(len(set("a line of some text\n")))) for one in results)
     summarise(planned.about, results, folder / "out")
     assert [one.status for one in load_results(folder / "out")] == [one.status for one in results]
+
+
+def test_whoever_diverges_on_another_machine_counts_as_untrained(folder: Path) -> None:
+    """SLURM's tasks tell nobody but their folders how they ended."""
+    planned = plan(folder / "tiny.yaml", None, ["p=2", "folds=null", "peak=[0.01, 1.0e+30]"])
+    slurm = Slurm()
+    assert sweeps.run(planned, folder / "out", Screen(quiet=True), slurm) == {}
+    (listed,) = slurm.write(folder / "out").parent.glob("slurm-*.json")
+    for task in range(len(slurm.cells)):
+        run_task(listed, task)
+    failures = sweeps.run(planned, folder / "out", Screen(quiet=True), Slurm())
+    found = answer(load_results(folder / "out", failures))
+    assert [row[2] for row in found.tables[0].rows] == ["1 failed"] * 2
+    counted = [record["counted_loss"] for record in found.records if record["rate"] == 1e30]
+    assert counted == [pytest.approx(math.log(len(set("a line of some text\n"))))] * 2
 
 
 def test_runs_that_start_otherwise_are_told_apart() -> None:
