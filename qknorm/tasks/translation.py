@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from qknorm.training import translation
 class Translation(TaskDescription[Recipe]):
     """Lines of one language in, lines of another out."""
 
-    measured = (*METRICS, "best_dev_bleu", "updates", "seconds")
+    measured = (*METRICS, "best_dev_bleu", "best_dev_score", "updates", "seconds")
     headings: ClassVar[dict[str, str]] = {
         "bleu": f"test {METRICS['bleu'].label}",
         "chrf": METRICS["chrf"].label,
@@ -54,8 +55,8 @@ class Translation(TaskDescription[Recipe]):
         lines, scores = run.metrics(), [test.scores() for test in run.tests()]
         known = [name for name in METRICS if all(name in own for own in scores)]  # a test may be of an earlier version
         means = {name: sum(own[name] for own in scores) / len(scores) for name in known}
-        best = max(line["dev_bleu"] for line in lines)
-        return {**means, "best_dev_bleu": best, "updates": lines[-1]["step"], "seconds": lines[-1]["seconds"]}
+        best = {"best_dev_bleu": max(line["dev_bleu"] for line in lines), "best_dev_score": _best_dev_score(run, lines)}
+        return {**means, **best, "updates": lines[-1]["step"], "seconds": lines[-1]["seconds"]}
 
     def told(self, result: dict[str, Any]) -> str:
         return f"test BLEU {result['bleu']:.2f}"
@@ -68,3 +69,10 @@ class Translation(TaskDescription[Recipe]):
 
     def is_same(self, begun: Recipe, given: Recipe) -> bool:
         return begun == settled(given, begun)
+
+
+def _best_dev_score(run: Run, lines: Sequence[Mapping[str, Any]]) -> float:
+    """By the metric that the recipe chooses; more is better, whichever that is."""
+    name = TranslatorRun(run.folder).recipe.training.metric
+    sign = 1 if METRICS[name].more_is_better else -1
+    return max(sign * float(line[f"dev_{name}"]) for line in lines)

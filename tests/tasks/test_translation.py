@@ -21,8 +21,9 @@ def test_a_translator_with_minutes_takes_them_and_is_what_was_planned_for_it() -
 
 def test_the_result_of_a_translator_is_the_mean_over_directions(tmp_path: Path) -> None:
     run = Run(tmp_path)
+    run.save_recipe(recipe_of("translation", training={"metric": "ter"}))
     run.metrics_file.write_text(
-        '{"step": 8, "seconds": 1.5, "dev_bleu": 9.0}\n{"step": 16, "seconds": 3.0, "dev_bleu": 7.0}\n'
+        '{"step": 8, "seconds": 1.5, "dev_bleu": 9.0, "dev_ter": 70.0}\n{"step": 16, "seconds": 3.0, "dev_bleu": 7.0, "dev_ter": 60.0}\n'
     )
     for direction, bleu in (("en-gl", 10.0), ("gl-en", 30.0)):
         run.test_set(direction).folder.mkdir(parents=True)
@@ -32,4 +33,5 @@ def test_the_result_of_a_translator_is_the_mean_over_directions(tmp_path: Path) 
     assert tuple(result) == described.measured
     assert (result["bleu"], result["chrf"]) == (20.0, 50.0)
     assert (result["best_dev_bleu"], result["updates"], result["seconds"]) == (9.0, 16, 3.0)
+    assert result["best_dev_score"] == -60.0, "by the metric of the recipe; of TER less is better"
     assert described.told(result) == "test BLEU 20.00"

@@ -5,6 +5,7 @@ Runs belong to a corpus, not to a table: what one table has trained, another fin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,10 +30,13 @@ class Candidate(Part):
     """None for that of the size, where no other is tried."""
     runs: tuple[str, ...]
 
-    def dev_bleu(self, folder: Path) -> float | None:
+    def dev_score(self, folder: Path) -> float | None:
         """Of the first seed, by which rates are compared; None while it has not been trained."""
         first = folder / self.runs[0]
-        return float(read_result(first)["best_dev_bleu"]) if is_done(first) else None
+        if not is_done(first):
+            return None
+        result = read_result(first)
+        return float(result.get("best_dev_score", result["best_dev_bleu"]))  # earlier versions looked at BLEU alone
 
 
 class Entrant(Part):
@@ -44,7 +48,8 @@ class Entrant(Part):
 
     def chosen(self, folder: Path) -> Candidate:
         """The only one, or the best of those that were trained so far; the first where none was."""
-        return max(self.candidates, key=lambda tried: -1.0 if (bleu := tried.dev_bleu(folder)) is None else bleu)
+        scores = [(tried, tried.dev_score(folder)) for tried in self.candidates]
+        return max(scores, key=lambda scored: -math.inf if scored[1] is None else scored[1])[0]
 
     def is_settled(self, folder: Path, failed: Container[str]) -> bool:
         """Whether a rate can be chosen: there is one only, or some were trained and all others have failed.

@@ -14,6 +14,7 @@ from qknorm.evaluation.systems import lines_of_test
 from qknorm.experiments.cells import check_same_text, read_result
 from qknorm.experiments.minutes import PLAN
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
+from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.runs.recipe import load_recipe
 from qknorm.runs.run import Run
 
@@ -53,17 +54,22 @@ class Result:
     rows: list[Row]
     compared: list[Comparison]
     """The systems that were run, by their labels, the reference first if it is among them."""
+    is_too_short: bool = False
+    """BLEU says nothing about its lines."""
 
     @property
     def sentences(self) -> list[str]:
-        """Which systems differ from the reference by more than chance."""
+        """Which systems differ from the reference by more than chance, as far as BLEU can tell."""
+        if self.is_too_short:
+            return [wording.TOO_SHORT]
         verdicts = wording.verdicts(self.compared) if self.compared else []
         return verdicts or ["Nothing can be compared yet."]
 
 
 def result_of(experiment: Experiment, contest: Contest, folder: Path) -> Result:
     """The numbers of one corpus."""
-    measured = _compared(experiment, contest, folder)
+    references = _references(experiment, contest, folder)
+    measured = _compared(experiment, contest, folder, references)
     by_label = {row.name: row for row in measured}
     rows = []
     for entrant in contest.entrants:
@@ -71,7 +77,8 @@ def result_of(experiment: Experiment, contest: Contest, folder: Path) -> Result:
         if ours := by_label.get(row.system):
             row = _measured(row, ours, entrant, folder)
         rows.append(_held_against_paper(row) if experiment.table.is_comparable(contest.pair) else row)
-    return Result(contest, rows, measured)
+    is_too_short = bool(measured) and is_too_short_for_bleu(references, experiment.as_tokens(contest))
+    return Result(contest, rows, measured, is_too_short)
 
 
 def hours_of(entrant: Entrant, folder: Path) -> float:
@@ -112,20 +119,27 @@ def rate_caveats(experiment: Experiment, contest: Contest, folder: Path) -> list
 def _tried(entrant: Entrant, folder: Path) -> int:
     """How many rates were trained with, where there are several."""
     several = entrant.candidates if len(entrant.candidates) > 1 else ()
-    return sum(candidate.dev_bleu(folder) is not None for candidate in several)
+    return sum(candidate.dev_score(folder) is not None for candidate in several)
 
 
-def _compared(experiment: Experiment, contest: Contest, folder: Path) -> list[Comparison]:
+def _references(experiment: Experiment, contest: Contest, folder: Path) -> list[str]:
+    """Those of all runs that are done; none where none is."""
+    runs = [run for entrant in contest.entrants for run in entrant.done(folder)]
+    if not runs:
+        return []
+    _check_same_test(runs)
+    return lines_of_test(runs[0], "references", experiment.as_tokens(contest))
+
+
+def _compared(experiment: Experiment, contest: Contest, folder: Path, references: Sequence[str]) -> list[Comparison]:
     """Every system of which runs are done by its label, compared with the reference if that is among them."""
     first = experiment.table.first
     entrants = sorted(contest.entrants, key=lambda entrant: entrant.row != first)
     runs = {experiment.row(entrant).title: done for entrant in entrants if (done := entrant.done(folder))}
     if not runs:
         return []
-    _check_same_test([run for done in runs.values() for run in done])
     as_tokens = experiment.as_tokens(contest)
     lines = {label: [lines_of_test(run, "hypotheses", as_tokens) for run in done] for label, done in runs.items()}
-    references = lines_of_test(next(iter(runs.values()))[0], "references", as_tokens)
     rows = standings(lines, references, as_tokens)
     return rows if entrants[0].done(folder) else [_alone(row) for row in rows]
 

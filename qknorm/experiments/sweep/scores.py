@@ -14,6 +14,7 @@ from qknorm.evaluation.significance import Comparison, standings
 from qknorm.evaluation.systems import lines_of_test
 from qknorm.experiments.sweep.answer import Answer, Table
 from qknorm.experiments.sweep.results import RunResult, by_system, is_sweep, load_results, system_of
+from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.runs.run import Run
 from qknorm.tasks.table import TASKS
 
@@ -24,9 +25,9 @@ def answer(results: Sequence[RunResult]) -> Answer:
     if not systems:
         return Answer()
     obstacle = _obstacle(systems, first)
-    compared = {} if obstacle else _compared(systems)
+    compared, verdicts = ({}, [f"Nothing is compared: {obstacle}."]) if obstacle else _compared(systems)
     return Answer(
-        sentences=[f"Nothing is compared: {obstacle}."] if obstacle else wording.verdicts(list(compared.values())),
+        sentences=verdicts,
         tables=[_table(systems, compared)],
         numbers={"comparisons": [asdict(row) for row in compared.values()]},
         records=[_record(name, runs, compared.get(name)) for name, runs in systems.items()],
@@ -59,12 +60,15 @@ def _obstacle(systems: Mapping[str, Sequence[RunResult]], first: str) -> str:
     return ""
 
 
-def _compared(systems: Mapping[str, Sequence[RunResult]]) -> dict[str, Comparison]:
+def _compared(systems: Mapping[str, Sequence[RunResult]]) -> tuple[dict[str, Comparison], list[str]]:
+    """The systems by their names, and which of them differ, as far as BLEU can tell."""
     hypotheses = {
         name: [lines_of_test(run.folder, "hypotheses", as_tokens=False) for run in own] for name, own in systems.items()
     }
     references = lines_of_test(next(iter(systems.values()))[0].folder, "references", as_tokens=False)
-    return {row.name: row for row in standings(hypotheses, references, tokenized=False)}
+    rows = standings(hypotheses, references, tokenized=False)
+    verdicts = [wording.TOO_SHORT] if is_too_short_for_bleu(references) else wording.verdicts(rows)
+    return {row.name: row for row in rows}, verdicts
 
 
 def _record(name: str, runs: Sequence[RunResult], row: Comparison | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
+from qknorm.evaluation.wording import TOO_SHORT
 from qknorm.experiments.cells import Cell
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.papers.output import write
@@ -101,6 +102,27 @@ def test_rows_that_were_best_at_the_same_end_share_a_sentence(own: str, talks: s
     assert rate_caveats(experiment, contest, tmp_path) == [
         "QKNorm + LayerNorm and p = 3 & more were best at the highest rate tried, so a higher one may be better still."
     ]
+
+
+def test_rates_are_compared_by_the_metric_that_chose_the_checkpoints(own: str, talks: str, tmp_path: Path) -> None:
+    """Of a glossary BLEU is 0 at every rate, and the first one won."""
+    (contest,) = planned(own, "smoke", talks).experiment.contests
+    qknorm = contest.entrants[0]
+    for candidate, chrf in zip(qknorm.candidates, (20.0, 30.0), strict=True):
+        (tmp_path / candidate.runs[0]).mkdir(parents=True)
+        Run(tmp_path / candidate.runs[0]).save_result({"best_dev_bleu": 0.0, "best_dev_score": chrf})
+    assert qknorm.chosen(tmp_path) == qknorm.candidates[1]
+
+
+def test_of_lines_too_short_for_bleu_no_row_is_called_better(talks: str, tmp_path: Path) -> None:
+    plan = planned("henry-table2", "smoke", talks)
+    cell = run_of(plan, "baseline")
+    assert Machines(jobs=1).run_missing("test", [cell], tmp_path, Screen(quiet=True)) == {}
+    assert not result_of(plan.experiment, plan.experiment.contests[0], tmp_path).is_too_short
+    for name in ("references", "hypotheses"):
+        file = tmp_path / cell.name / "test" / f"{name}.txt"
+        write_lines(file, ["red" for _ in read_lines(file)])
+    assert result_of(plan.experiment, plan.experiment.contests[0], tmp_path).sentences == [TOO_SHORT]
 
 
 def test_no_difference_from_a_figure_whose_text_is_not_known(own: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from qknorm.data.textfiles import write_lines
 from qknorm.errors import InputError
+from qknorm.evaluation.wording import TOO_SHORT
 from qknorm.experiments.sweep.grid import plan
 from qknorm.experiments.sweep.results import RunResult, by_system, load_results
 from qknorm.experiments.sweep.scores import answer, as_systems
@@ -49,7 +50,16 @@ def test_a_sweep_over_translators(folder: Path, monkeypatch: pytest.MonkeyPatch)
     both = [",".join(str(folder / "out" / f"heads-{heads}_seed-{seed}") for seed in (1, 2)) for heads in (1, 2)]
     assert as_systems(str(folder / "out")) == [f"heads 1={both[0]}", f"heads 2={both[1]}"]
     rows = list(csv.DictReader((folder / "out" / "results.csv").read_text().splitlines()))
-    assert list(rows[0]) == ["heads", "seed", *METRICS, "best_dev_bleu", "updates", "seconds", "status"]
+    assert list(rows[0]) == [
+        "heads",
+        "seed",
+        *METRICS,
+        "best_dev_bleu",
+        "best_dev_score",
+        "updates",
+        "seconds",
+        "status",
+    ]
     assert [row["updates"] for row in rows] == ["4"] * 4
     assert {float(row["bleu"]) for row in rows} == {result.measured["bleu"] for result in results}
     unfinished = [replace(one, status="missing") if one.folder.name == "heads-2_seed-2" else one for one in results]
@@ -100,6 +110,12 @@ def test_systems_that_were_tested_on_different_sentences_are_not_compared_and_th
         "qknorm compare."
     ]
     assert [row[0] for row in found.tables[0].rows] == ["corpus one", "corpus other"], "each still has its scores"
+
+
+def test_of_lines_too_short_for_bleu_nobody_is_called_better(folder: Path) -> None:
+    for lines, says_so in ((["house", "red dog", "cat"], True), (LINES, False)):
+        results = [scored(folder / str(says_so), norm, lines, qk_norm=norm) for norm in ("none", "lp")]
+        assert (answer(results).sentences == [TOO_SHORT]) is says_so
 
 
 def test_language_models_are_not_compared_by_bleu(folder: Path) -> None:
