@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from qknorm.metrics.table import METRICS
@@ -22,9 +23,11 @@ def test_a_translator_with_minutes_takes_them_and_is_what_was_planned_for_it() -
 def test_the_result_of_a_translator_is_the_mean_over_directions(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.save_recipe(recipe_of("translation", training={"metric": "ter"}))
-    run.metrics_file.write_text(
-        '{"step": 8, "seconds": 1.5, "dev_bleu": 9.0, "dev_ter": 70.0}\n{"step": 16, "seconds": 3.0, "dev_bleu": 7.0, "dev_ter": 60.0}\n'
-    )
+    validations = [
+        {"step": 8, "seconds": 1.5, "dev_bleu": 9.0, "dev_ter": 70.0},
+        {"step": 16, "seconds": 3.0, "dev_bleu": 7.0, "dev_ter": 60.0},
+    ]
+    run.metrics_file.write_text("".join(f"{json.dumps(line)}\n" for line in validations))
     for direction, bleu in (("en-gl", 10.0), ("gl-en", 30.0)):
         run.test_set(direction).folder.mkdir(parents=True)
         run.test_set(direction).save_scores({**dict.fromkeys(METRICS, 50.0), "bleu": bleu})

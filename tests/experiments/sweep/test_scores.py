@@ -15,6 +15,7 @@ from qknorm.experiments.sweep.scores import answer, as_systems
 from qknorm.experiments.sweep.views import summarise
 from qknorm.metrics.table import METRICS
 from qknorm.runs.recipe import Recipe, checked, save_recipe
+from qknorm.tasks.table import TASKS
 from tests.caches import new_cache
 from tests.phrases import write_phrases
 from tests.sweeps import TRANSLATORS, run
@@ -50,16 +51,7 @@ def test_a_sweep_over_translators(folder: Path, monkeypatch: pytest.MonkeyPatch)
     both = [",".join(str(folder / "out" / f"heads-{heads}_seed-{seed}") for seed in (1, 2)) for heads in (1, 2)]
     assert as_systems(str(folder / "out")) == [f"heads 1={both[0]}", f"heads 2={both[1]}"]
     rows = list(csv.DictReader((folder / "out" / "results.csv").read_text().splitlines()))
-    assert list(rows[0]) == [
-        "heads",
-        "seed",
-        *METRICS,
-        "best_dev_bleu",
-        "best_dev_score",
-        "updates",
-        "seconds",
-        "status",
-    ]
+    assert list(rows[0]) == ["heads", "seed", *TASKS["translation"].measured, "status"]
     assert [row["updates"] for row in rows] == ["4"] * 4
     assert {float(row["bleu"]) for row in rows} == {result.measured["bleu"] for result in results}
     unfinished = [replace(one, status="missing") if one.folder.name == "heads-2_seed-2" else one for one in results]
