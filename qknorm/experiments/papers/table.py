@@ -167,7 +167,8 @@ class TableRecipe(Part):
                 raise ValueError(f"pairs must be some of {', '.join(PAIRS)}, not {direction}")
         for kind, by_pair in [("data", self.data), *(("published", row.published) for row in self.rows)]:
             if isinstance(by_pair, dict) and (unknown := by_pair.keys() - set(self.pairs)):
-                raise ValueError(f"{kind} must be of the table's pairs, {', '.join(self.pairs)}, not {unknown.pop()}")
+                known = ", ".join(self.pairs) or "of which it names none"
+                raise ValueError(f"{kind} must be of the table's pairs, {known}, not of {unknown.pop()}")
         if len(self.pairs) > 1 and any(isinstance(row.published, float) for row in self.rows):
             raise ValueError("published must be given for each pair, such as {en-vi: 33.24, gl-en: 24.21}")
         return self

@@ -71,6 +71,12 @@ class TestOwnTables:
                 "paper: foo\nquestion:",
                 "own.yaml: paper must be one of henry-2020, lopez-rubio-2026, not 'foo'",
             ),
+            (
+                "question:",
+                "data: {en-v: {L: 72}}\nquestion:",
+                "data must be of the table's pairs, of which it names none",
+            ),
+            ("question:", "pairs: [en-vi]\ndata: {en-v: {L: 72}}\nquestion:", "pairs, en-vi, not of en-v"),
             ("title: Which norm?", "pairs: [xx-yy]", "own.yaml: title is missing"),
             ("question:", "pairs: [xx-yy]\nquestion:", "own.yaml: pairs must be some of en-vi"),
             ("question:", "reference: p4\nquestion:", "own.yaml: reference must be the name of a row of every size"),
