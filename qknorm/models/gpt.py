@@ -57,7 +57,7 @@ class GPTConfig:
         return attention
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x + attention(norm(x)), then x + feed_forward(norm(x)); the feed-forward is four times as wide, with GELU."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -84,7 +84,7 @@ class GPT(nn.Module):
         self.config = config
         self.characters = nn.Embedding(config.vocabulary, config.dim)
         self.positions = nn.Embedding(config.context, config.dim)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.layers))
         self.final_norm = nn.LayerNorm(config.dim, bias=config.bias)
         self.reset_parameters()
 
@@ -120,9 +120,9 @@ class GPT(nn.Module):
             x = block(x, cache)
         return self._logits(x[:, -1])
 
-    def attention_blocks(self) -> Iterator[Block]:
+    def attention_blocks(self) -> Iterator[TransformerBlock]:
         for block in self.blocks:
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             yield block
 
     def _input(self, characters: Tensor, past: int = 0) -> Tensor:

@@ -10,10 +10,10 @@ from qknorm.attention.norms import KINDS
 from qknorm.models.gpt import GPTConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.runs.choices import OneOf
-from qknorm.runs.recipe import Part, Precision, Seed
+from qknorm.runs.recipe import Precision, RecipePart, Seed
 
 
-class TextRecipe(Part):
+class TextRecipe(RecipePart):
     """Where the text is, and what of it is held out."""
 
     corpus: str | None = None
@@ -36,7 +36,7 @@ class TextRecipe(Part):
         return self
 
 
-class GPTRecipe(Part):
+class GPTRecipe(RecipePart):
     """The shape of the language model; the defaults are the second paper's."""
 
     layers: int = Field(GPTConfig.layers, ge=1)
@@ -82,7 +82,7 @@ class GPTRecipe(Part):
         return 2.0 if self.start == "comparable" else self.start
 
 
-class LanguageTrainingRecipe(Part):
+class LanguageTrainingRecipe(RecipePart):
     """How it is trained; the defaults are nanoGPT's for characters."""
 
     seed: Seed = 1
@@ -117,7 +117,7 @@ class LanguageTrainingRecipe(Part):
     """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
 
-class LanguageRecipe(Part):
+class LanguageRecipe(RecipePart):
     """One run of a language model."""
 
     product: ClassVar[str] = "a language model"
