@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from qknorm import processes
+from qknorm.attention.observed import weights_of_head
 from qknorm.attention.watch import watch
 from qknorm.counting.guide import Guide
 from qknorm.counting.kept import counted, translations
@@ -32,7 +33,7 @@ from qknorm.metrics.metric import Metric
 from qknorm.metrics.script import bleu_tokenizer
 from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.metrics.table import METRICS
-from qknorm.models.translator import TranslatorModel
+from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import SCHEDULES, Schedule
 from qknorm.runs.recipe import Recipe, refuse_changes, settled
@@ -92,9 +93,9 @@ class TranslationTask:
         weight = self._weight_of_guide()
         if self.guide is None or weight <= 0:
             return self.model(dropped), tokens
-        attention: list[Tensor] = []
-        loss: Tensor = self.model(dropped, attention.append)
-        lesson = weight * self.guide.loss(attention[0], batch)
+        with weights_of_head(self.model.taught_attention, TAUGHT_HEAD) as seen:
+            loss: Tensor = self.model(dropped)
+        lesson = weight * self.guide.loss(seen[0], batch)
         return loss + (lesson - lesson.detach()), tokens  # it teaches, but is not part of what is shown
 
     def _weight_of_guide(self) -> float:
