@@ -144,6 +144,11 @@ class DataRecipe(DirectionRecipe):
         """The one pair, or the several."""
         return self.pairs or (self,)
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What is done to every line, as `TextPipeline` calls it."""
+        return ("tidy",) if self.tidy else ()
+
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if self.pairs and (self.corpus or self.source or self.target or self.dev or self.test):
