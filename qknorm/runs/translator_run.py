@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from qknorm.data import prepared
+from qknorm.data.pipeline import TextPipeline
 from qknorm.data.subwords import Subwords
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
@@ -86,6 +87,11 @@ class TranslatorRun(Run):
     @property
     def subwords(self) -> Subwords:
         return Subwords.load(self.tokenizer_file)
+
+    @property
+    def pipeline(self) -> TextPipeline:
+        """What is done to a line before this model reads it."""
+        return TextPipeline(self.recipe.data.steps)
 
     def longest_source(self, direction: int) -> int | None:
         """Pieces of the longest source sentence in training; None in a run of an earlier version."""

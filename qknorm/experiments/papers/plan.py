@@ -17,13 +17,13 @@ from qknorm.experiments.cells import Cell, Runner, is_done, read_result
 from qknorm.experiments.minutes import by_plan, kept_plan
 from qknorm.experiments.papers.sizes import MEDIUM_MINUTES, STAND_IN, Size, settings
 from qknorm.experiments.papers.table import FULL, PAIRS, RowRecipe, TableRecipe, names
-from qknorm.runs.recipe import Part, Recipe, checked, merged
+from qknorm.runs.recipe import Recipe, RecipePart, checked, merged
 from qknorm.screen import Screen
 
 _WAY_OUT = "give the row another name"
 
 
-class Candidate(Part):
+class Candidate(RecipePart):
     """The runs of a row at one learning rate, a folder for each seed."""
 
     rate: float | None
@@ -39,7 +39,7 @@ class Candidate(Part):
         return float(result.get("best_dev_score", result["best_dev_bleu"]))  # earlier versions looked at BLEU alone
 
 
-class Entrant(Part):
+class Entrant(RecipePart):
     """A row on a corpus. Where rates are tried it has a candidate for each, and the best on dev stands for it."""
 
     row: str
@@ -70,7 +70,7 @@ class Entrant(Part):
         return [folder / run for run in runs if is_done(folder / run)]
 
 
-class Contest(Part):
+class Contest(RecipePart):
     """The rows of a table on one corpus."""
 
     corpus: str
@@ -83,7 +83,7 @@ class Contest(Part):
         return f"{self.pair.replace('-', '→')} ({self.corpus})" if self.pair else self.corpus
 
 
-class Experiment(Part):
+class Experiment(RecipePart):
     """A table at a size, and the runs that fill it: what its JSON file keeps, and a report reads."""
 
     name: str
