@@ -271,6 +271,11 @@ class TrainingRecipe(RecipePart):
     wandb: bool = False
     """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
+    @property
+    def total_updates(self) -> int:
+        """Unless the run ends before."""
+        return self.max_updates or self.max_validations * self.validate_every
+
     @model_validator(mode="after")
     def _decay_fits(self) -> Self:
         if SCHEDULES[self.schedule].ends_in_decay != (self.decay is not None):
