@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from qknorm.runs.recipe import Recipe, merged
 from qknorm.training import planner
 from qknorm.training.planner import SHAPES, TextSize
-from qknorm.training.prolonged import prolonged_recipe
 
 TALKS = TextSize(positions=350_000, dev=20_000, test=30_000)
 SPEED = (0.2, 900.0)  # seconds and positions of an update
@@ -140,18 +139,6 @@ def test_a_prolonged_run_validates_and_waits_as_a_new_plan_does(done: int, secon
     assert longer["validate_every"] == fresh["validate_every"]
     assert longer["max_validations"] >= max(longer["max_updates"] // longer["validate_every"], most)
     assert abs(longer["max_updates"] - done - more.updates) < 2 * longer["validate_every"]
-
-
-def test_dropout_of_a_prolonged_run_is_that_of_all_its_passes_unless_somebody_chose_it() -> None:
-    short, more = (planner.length_for(TALKS, minutes * 60, *SPEED) for minutes in (10, 60))
-    planned = _recipe(planner.START, planner.settings(short, 256))
-    longer = prolonged_recipe(planned, short.updates // 2, more)
-    passes = longer.training.total_updates * more.passes / more.updates
-    assert longer.model.dropout == planner.dropout_for(passes, 256) > planned.model.dropout
-    again = prolonged_recipe(longer, longer.training.total_updates // 2, more)
-    assert again.model.dropout > longer.model.dropout
-    chosen = _recipe(planned.model_dump(), {"model": {"relu_dropout": 0.4}})
-    assert prolonged_recipe(chosen, short.updates // 2, more).model == chosen.model
 
 
 def _recipe(*contents: dict[str, Any]) -> Recipe:
