@@ -206,9 +206,9 @@ class Translator:
         if not self.taught:
             raise InputError("this model was not taught word alignments; a run of `qknorm train --minutes` is")
         links: dict[tuple[int, int], None] = {}  # without a space between them, two parts share a word
-        sides = [[part.source for part in translation.parts], [part.target.pieces for part in translation.parts]]
-        firsts = zip(*map(self._first_words, sides), strict=True)
-        for part, (first_source, first_target) in zip(translation.parts, firsts, strict=True):
+        sources = self._first_words([part.source for part in translation.parts])
+        targets = self._first_words([part.target.pieces for part in translation.parts])
+        for part, first_source, first_target in zip(translation.parts, sources, targets, strict=True):
             source, target = (self.subwords.word_numbers(side) for side in (part.source, part.target.pieces))
             weights = self._maps(part).cross[-1, TAUGHT_HEAD]
             for source_word, target_word in word_links(weights, source, target):
@@ -232,11 +232,12 @@ class Translator:
         """A line as one sentence; as several where it is too long; as none where it is blank."""
         line, marks = self.pipeline.before(line)
         (whole,) = self.subwords.encode([line])
-        parts, notes, longest = [whole] if line.strip() else [], (), self.longest
+        parts, is_cut, longest = [whole] if line.strip() else [], False, self.longest
         if longest is not None and len(whole) > longest:
             texts, at_sentence_ends = split_line(line, lambda text: len(self.subwords.encode([text])[0]) <= longest)
-            parts, notes = self.subwords.encode(texts), () if at_sentence_ends else (_CUT.format(longest=longest),)
-        return _Line([Sentence(part, n, f"{number} {place}") for place, part in enumerate(parts)], marks, notes)
+            parts, is_cut = self.subwords.encode(texts), not at_sentence_ends
+        sentences = [Sentence(part, n, f"{number} {place}") for place, part in enumerate(parts)]
+        return _Line(sentences, marks, (_CUT.format(longest=longest),) if is_cut else ())
 
     def _search(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """What the decoder makes of each sentence; those of like length are translated together."""

@@ -44,8 +44,8 @@ def translator() -> TranslatorModel:
     """Sharp enough for translations to differ in length."""
     made = model().eval()
     with torch.no_grad():
-        made.embedding.output_bias.copy_(torch.randn(30) * 1.5)
-        made.embedding.output_bias[EOS] = 0.5
+        made.embedding.output_bias.copy_(torch.randn(30))
+        made.embedding.output_bias[EOS] = 2.5
     return made
 
 
@@ -148,7 +148,7 @@ def test_a_decision_of_rounding_is_made_as_if_alone(translator: TranslatorModel)
     twins = copy.deepcopy(translator)
     with torch.no_grad():
         twins.embedding.weight[21] = twins.embedding.weight[20] * (1 + 1e-6)
-        twins.embedding.output_bias[20] = twins.embedding.output_bias[21] = 3.0
+        twins.embedding.output_bias[20] = twins.embedding.output_bias[21] = 5.0
     settings = BeamSettings(beam_size=2, extra_length=8)
     assert search_of(translator, settings)[0].close_calls == []
     assert sorted(search_of(twins, settings)[0].close_calls) == [0, 1, 2, 3]
