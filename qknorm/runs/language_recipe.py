@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -61,8 +61,15 @@ class GPTRecipe(RecipePart):
     """Where α starts at other p: at the same value, or such that attention is as sharp as at p = 2; or as at this p."""
     per_head_scale: bool = GPTConfig.per_head_scale
     """One α per head instead of one per layer."""
-    learned_p: Literal["no", "layer", "head"] = GPTConfig.learned_p
-    """An experiment: p itself is learned, one per layer or head, and starts at `p`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_learned_p(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "learned_p" not in content:
+            return content
+        if content["learned_p"] != "no":
+            raise ValueError("model.learned_p was an experiment and is gone: leave it out, and train with a fixed p")
+        return {key: value for key, value in content.items() if key != "learned_p"}
 
     @model_validator(mode="after")
     def _possible(self) -> GPTRecipe:
@@ -70,8 +77,6 @@ class GPTRecipe(RecipePart):
             raise ValueError(f"model.heads ({self.heads}) must divide model.dim ({self.dim})")
         if isinstance(self.start, float) and not self.start >= 1:
             raise ValueError(f"model.start ({self.start:g}) must be same, comparable or a p from 1 on")
-        if self.learned_p != "no" and (self.qk_norm != "lp" or not 1 < self.p < float("inf")):
-            raise ValueError("model.learned_p needs qk_norm: lp and a p above 1 and below .inf to start at")
         return self
 
     @property
