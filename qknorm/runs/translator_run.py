@@ -8,53 +8,18 @@ runs/NAME/  beside what every run has: tokenizer.json  pairs.json  dropped.tsv
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from qknorm.data import prepared
+from qknorm.data.corpus_report import CorpusReport
 from qknorm.data.subwords import Subwords
-from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
+from qknorm.runs.contents import ModelParts
 from qknorm.runs.recipe import ModelRecipe, Recipe
 from qknorm.runs.run import Run
-
-
-@dataclass(frozen=True)
-class DirectionParts:
-    """One language pair of a model."""
-
-    source: str
-    """The code of the language."""
-    target: str
-    target_pieces: list[int]
-    """The numbers of the pieces that the target language uses."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.source}-{self.target}"
-
-
-@dataclass(frozen=True)
-class ModelParts:
-    """What a model is made of besides its weights: in pairs.json."""
-
-    scale_init: float | None
-    """Where g started."""
-    vocabulary: str
-    """The digest of tokenizer.json: the weights mean nothing with another one."""
-    corpus: str
-    """The key of the prepared corpus: a run goes on with the same text."""
-    directions: list[DirectionParts]
-
-    def languages(self) -> list[str]:
-        """The codes in the order of their vectors."""
-        return list(
-            dict.fromkeys(code for direction in self.directions for code in (direction.source, direction.target))
-        )
 
 
 class TranslatorRun(Run):
@@ -87,32 +52,24 @@ class TranslatorRun(Run):
     def subwords(self) -> Subwords:
         return Subwords.load(self.tokenizer_file)
 
+    @property
+    def corpus(self) -> CorpusReport:
+        """What is known about the text."""
+        return CorpusReport.of_file(self.corpus_file)
+
     def longest_source(self, direction: int) -> int | None:
         """Pieces of the longest source sentence in training; None in a run of an earlier version."""
-        try:
-            about = json.loads(self.corpus_file.read_text(encoding="utf-8"))
-            longest: int | None = about["pairs"][direction].get("longest_source")
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.corpus_file} cannot be used: {error!r}") from None
-        return longest
+        pairs = self.corpus.pairs
+        if direction >= len(pairs):
+            raise InputError(f"{self.corpus_file} is of another recipe: it has {len(pairs)} language pairs")
+        return pairs[direction].longest_source
 
     @property
     def parts(self) -> ModelParts:
-        try:
-            content = json.loads(self.pairs_file.read_text())
-            directions = [DirectionParts(**direction) for direction in content.pop("pairs")]
-            return ModelParts(**content, directions=directions)
-        except FileNotFoundError:
+        if not self.pairs_file.exists():
             self.recipe_of(Recipe)  # what else would it be
-            raise InputError(f"{self.folder} is not a run folder: there is no {self.pairs_file.name} in it") from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{self.pairs_file} cannot be used: {error!r}") from None
-
-    def save_parts(self, parts: ModelParts) -> None:
-        with replacing(self.pairs_file) as file:
-            content = asdict(parts)
-            content["pairs"] = content.pop("directions")  # as the key was called in the first runs
-            file.write(json.dumps(content).encode())
+            raise InputError(f"{self.folder} is not a run folder: there is no {self.pairs_file.name} in it")
+        return ModelParts.of_file(self.pairs_file)
 
     def direction_number(self, name: str | None) -> int:
         """The number of a pair such as en-gl; None for that of a run with one pair."""
