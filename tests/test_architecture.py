@@ -45,8 +45,7 @@ OF_ROOMS = {
 # Modules that are seen through another: what is part of something larger, or what only a whole command shows.
 TESTED_BY = {
     "attention/torch_masks.py": "attention/test_multihead.py",
-    "data/phrasebook/grammar.py": "data/test_phrasebook.py",
-    "data/phrasebook/lexicon.py": "data/test_phrasebook.py",
+    "data/phrasebook.py": "data/test_corpora.py",
     "experiments/papers/views.py": "experiments/papers/test_output.py",
     "experiments/display.py": "journeys/test_language.py",
     "experiments/quickstart.py": "journeys/test_quickstart.py",

@@ -51,7 +51,8 @@ class QKNormAttention(nn.Module):
 
     qk_norm: "lp" divides queries and keys by their Lp norm and multiplies by a learnable g, which starts at
     `scale_init`; "rms" and "layer" apply torch's RMSNorm or LayerNorm to each head's queries and keys before the
-    usual 1/√head_dim; None is plain scaled dot-product attention. It may be a kind of your own: see `norms`.
+    usual 1/√head_dim; None is plain scaled dot-product attention. Options may stand beside the name, as in
+    `{"kind": "lp", "p": 3}` or `LpKind(p=3)`, instead of being arguments. It may be a kind of your own: see `norms`.
     scale_init: by default `comparable_scale(p, head_dim, √head_dim)`: every p then starts as sharp as plain attention
     over queries and keys of unit variance. The papers' start is `henry_scale(length)`.
     per_head_scale: one g per head instead of one for all. log_scale: learn ln g, so that g stays positive.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from qknorm.attention.functional import attend, attention_weights
-from qknorm.attention.norms import Heads, QKNorm, kind_of
+from qknorm.attention.norms import Heads, PlainKind, QKNorm, kind_of
 from qknorm.attention.torch_masks import check_dimensions, check_kinds, merged_mask
 
 # Looked up once: whole programs get this module where somebody sets nn.MultiheadAttention to it.
@@ -64,9 +64,10 @@ class MultiheadAttention(_TorchMultiheadAttention):
         super().__init__(
             embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )
-        self.qk_norm = None if qk_norm == "none" else qk_norm
         options = {"p": p, "eps": eps, "scale_init": scale_init, "per_head_scale": per_head_scale}
-        norms = kind_of(qk_norm, options).make(Heads(num_heads, self.head_dim, device, dtype))
+        kind = kind_of(qk_norm, options)
+        self.qk_norm = None if isinstance(kind, PlainKind) else qk_norm
+        norms = kind.make(Heads(num_heads, self.head_dim, device, dtype))
         self.q_norm, self.k_norm, self.v_norm, self.softmax_scale = norms
         self.out_proj = _starting_by_itself(self.out_proj)
         if self.qk_norm is not None:

@@ -1,6 +1,6 @@
-"""Kinds of query-key normalisation. Each is one class that knows its norms, its softmax scale and its options.
+"""Kinds of query-key normalisation. Each is one dataclass that knows its norms, its softmax scale and its options.
 
-A new kind is a class here and its line in `KINDS`; `QKNormAttention` also takes an instance of one from elsewhere.
+A new kind is a class and its line in `KINDS`; `QKNormAttention` also takes an instance of one from elsewhere.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class QKNormKind(Protocol):
     def make(self, heads: Heads) -> Norms: ...
 
 
-QKNorm: TypeAlias = str | QKNormKind
-"""The name of a kind in `KINDS`, or a kind with its options."""
+QKNorm: TypeAlias = str | Mapping[str, Any] | QKNormKind
+"""The name of a kind in `KINDS`, a mapping with that name under "kind" and its options beside it, or a kind."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,10 @@ class LpKind:
     per_head_scale: bool = False
     log_scale: bool = False
     normalize_value: bool = False
+
+    def __post_init__(self) -> None:
+        checked_p(self.p)
+        _check_eps(self.eps)
 
     def make(self, heads: Heads) -> Norms:
         start = (
@@ -222,6 +226,9 @@ class RMSKind:
 
     eps: float | None = torch.finfo(torch.float32).eps
 
+    def __post_init__(self) -> None:
+        _check_eps(self.eps)
+
     def make(self, heads: Heads) -> Norms:
         query, key = (HeadRMSNorm(heads.dim, self.eps, device=heads.device, dtype=heads.dtype) for _ in range(2))
         return Norms(query, key, nn.Identity(), heads.dim**-0.5)
@@ -232,6 +239,9 @@ class LayerKind:
     """torch's LayerNorm with weights and biases before the usual 1/√head_dim."""
 
     eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        _check_eps(self.eps)
 
     def make(self, heads: Heads) -> Norms:
         query, key = (HeadLayerNorm(heads.dim, self.eps, device=heads.device, dtype=heads.dtype) for _ in range(2))
@@ -249,27 +259,36 @@ class PlainKind:
 KINDS: dict[str, type[Any]] = {"lp": LpKind, "rms": RMSKind, "layer": LayerKind, "none": PlainKind}
 
 
-def kind_of(qk_norm: QKNorm | None, options: Mapping[str, Any]) -> QKNormKind:
-    """Return the kind of this name with these options; options left at their defaults count as not given."""
-    given = {name: value for name, value in options.items() if value != getattr(LpKind, name)}
-    if not 0 <= given.get("eps", 0.0) < math.inf:
-        raise ValueError(f"eps must be a finite number from 0 on, not {given['eps']!r}")
-    if qk_norm is not None and not isinstance(qk_norm, str):
-        if given:
-            raise ValueError(f"{' and '.join(given)} must be set on the kind that is given as qk_norm")
+def kind_of(qk_norm: QKNorm | None, options: Mapping[str, Any] | None = None) -> QKNormKind:
+    """Return the kind that is meant; `options` go with its name alone, and those at their defaults are not given."""
+    given = {name: value for name, value in (options or {}).items() if value != getattr(LpKind, name)}
+    if qk_norm is None or isinstance(qk_norm, str):
+        return _named("none" if qk_norm is None else qk_norm, given)
+    if given:
+        raise ValueError(f"{' and '.join(given)} must be set on the kind that is given as qk_norm")
+    if not isinstance(qk_norm, Mapping):
         return qk_norm
-    name = "none" if qk_norm is None else qk_norm
+    if "kind" not in qk_norm:
+        raise ValueError(f'qk_norm with options needs their "kind", one of {_names()}, not {dict(qk_norm)}')
+    return _named(qk_norm["kind"], {name: value for name, value in qk_norm.items() if name != "kind"})
+
+
+def _named(name: str, options: Mapping[str, Any]) -> QKNormKind:
     if name not in KINDS:
-        names = ", ".join(f'"{known}"' for known in KINDS if known != "none")
-        raise ValueError(f"qk_norm must be {names} or None, not {qk_norm!r}")
-    foreign = sorted(given.keys() - _options(name))
+        raise ValueError(f"qk_norm must be {_names()} or None, not {name!r}")
+    foreign = sorted(options.keys() - _options(name))
     if foreign:
         owners = " or ".join(f'qk_norm="{known}"' for known in KINDS if _options(known).issuperset(foreign))
-        raise ValueError(
-            f"{' and '.join(foreign)} cannot be set for qk_norm={qk_norm!r}: such options belong to {owners}"
+        belong = (
+            f"such options belong to {owners}" if owners else f"it has {', '.join(sorted(_options(name))) or 'none'}"
         )
-    kind: QKNormKind = KINDS[name](**given)
+        raise ValueError(f"{' and '.join(foreign)} cannot be set for qk_norm={name!r}: {belong}")
+    kind: QKNormKind = KINDS[name](**options)
     return kind
+
+
+def _names() -> str:
+    return ", ".join(f'"{known}"' for known in KINDS if known != "none")
 
 
 def _options(name: str) -> set[str]:
@@ -283,6 +302,11 @@ def _one_dimension(normalized_shape: int | Sequence[int]) -> int:
     if len(shape) != 1:
         raise ValueError(f"LpNorm normalises over one dimension, so normalized_shape must be one number, not {shape}")
     return shape[0]
+
+
+def _check_eps(eps: float | None) -> None:
+    if eps is not None and not 0 <= eps < math.inf:
+        raise ValueError(f"eps must be a finite number from 0 on, not {eps!r}")
 
 
 def _checked_start(scale_init: float) -> float:

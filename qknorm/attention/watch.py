@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from qknorm.attention.graft import GraftedNorm, query_norm
 from qknorm.attention.observed import Attended, arguments, evaluating, observing
@@ -147,7 +147,7 @@ def watch(model: nn.Module, every: int = 100, writer: Writer | None = None) -> W
     logit of Lp-normalised queries and keys exceeds; None without such. largest_logit: in absolute value, where a query
     may look. entropy: of the weights, relative to that of equal weights, mean over the rows. saturated: the share of
     rows whose largest weight is above 0.99. Both leave out rows with one key to choose. q_norm, k_norm: mean L2 norms
-    of what the projections give, before any norm. p: only where it is learned. A call in which no attention is seen
+    of what the projections give, before any norm. A call in which no attention is seen
     gives a warning.
     """
     return Watch(model, every, writer)
@@ -173,7 +173,7 @@ class _Recorder:
 
 
 def _sharpness(layer: nn.Module, seen: Attended) -> Diagnosis:
-    """g and bound, and p where it is learned."""
+    """g and bound."""
     heads, norm = seen.query.shape[1], query_norm(layer)
     g = getattr(norm, "g", getattr(norm, "scale", None))
     if not hasattr(norm, "p") or g is None or (isinstance(norm, GraftedNorm) and norm.strength < 1):
@@ -182,10 +182,8 @@ def _sharpness(layer: nn.Module, seen: Attended) -> Diagnosis:
         return {"g": (queries * keys * seen.scale).tolist(), "bound": None}
     if (scaling := getattr(layer, "length_scaling", None)) is not None:
         g = g * seen.length_factor(scaling)
-    p: Tensor = torch.as_tensor(norm.p)
-    bound = g.abs() * seen.query.shape[-1] ** (1 - 2 / p).clamp_min(0)
-    measures = {"g": g.expand(heads).tolist(), "bound": bound.expand(heads).tolist()}
-    return measures | ({"p": p.expand(heads).tolist()} if isinstance(norm.p, Tensor) else {})
+    bound = g.abs() * seen.query.shape[-1] ** max(1 - 2 / norm.p, 0.0)
+    return {"g": g.expand(heads).tolist(), "bound": bound.expand(heads).tolist()}
 
 
 def _spread(seen: Attended) -> Diagnosis:

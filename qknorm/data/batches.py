@@ -288,19 +288,9 @@ class BatchSampler:
             yield batch
 
     @property
-    def finished_passes(self) -> int:
-        """How often the first direction has been seen completely."""
-        return self._passes[0] + (self._positions[0] == len(self._plans[0]))
-
-    @property
     def drawn(self) -> int:
         """How many batches all ranks have had."""
         return self._drawn
-
-    @property
-    def batches_in_pass(self) -> int:
-        """Of the first direction, over all ranks."""
-        return len(self._plans[0])
 
     def state_dict(self) -> dict[str, Any]:
         """The position; JSON can hold it."""

@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 
 from qknorm.data.importers import Pair
+from qknorm.data.pipeline import tidy
 from qknorm.data.textfiles import read_lines, replacing, write_lines
-from qknorm.data.tidy import tidy
 from qknorm.errors import InputError
 
 _SHOWN_CHARACTERS = 200  # of a dropped line, in dropped.tsv

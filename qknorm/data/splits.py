@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from qknorm.data.cleaning import Report, Rules, clean, refuse_if_nothing_is_left
 from qknorm.data.importers import Pair, read_aligned
+from qknorm.data.pipeline import tidy
 from qknorm.data.textfiles import read_lines, replacing
-from qknorm.data.tidy import tidy
 from qknorm.errors import InputError
 
 _PAIRS = 500  # for each set, but at most a tenth of what is left after cleaning

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
+from qknorm.data.pipeline import tidy
 from qknorm.data.subwords import BOS, EOS, Subwords
-from qknorm.data.tidy import tidy
 from qknorm.decoding.beam import BeamSettings, Hypothesis
 from qknorm.decoding.decoders import Beam, Decoder
 from qknorm.decoding.splitting import join_parts, split_line

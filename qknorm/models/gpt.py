@@ -8,15 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qknorm.attention.cache import KeyValueCache
 from qknorm.attention.module import QKNormAttention
-from qknorm.models.layers import skip_linear_draws
-from qknorm.models.learned_p import learn_p
 from qknorm.ops.dropout import add_dropped, dropout
 
 _INITIAL_DEVIATION = 0.02  # of every matrix, as in GPT-2
@@ -37,13 +34,11 @@ class GPTConfig:
     p: float = 2.0
     scale_init: float | None = None
     per_head_scale: bool = False
-    learned_p: Literal["no", "layer", "head"] = "no"
 
     def make_attention(self) -> QKNormAttention:
-        skip_linear_draws(self.dim, self.bias)
         if self.qk_norm != "lp":
             return QKNormAttention(self.dim, self.heads, qk_norm=self.qk_norm, dropout=self.dropout, bias=self.bias)
-        attention = QKNormAttention(
+        return QKNormAttention(
             self.dim,
             self.heads,
             p=self.p,
@@ -52,12 +47,9 @@ class GPTConfig:
             dropout=self.dropout,
             bias=self.bias,
         )
-        if self.learned_p != "no":
-            learn_p(attention, per_head=self.learned_p == "head")
-        return attention
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x + attention(norm(x)), then x + feed_forward(norm(x)); the feed-forward is four times as wide, with GELU."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -84,22 +76,19 @@ class GPT(nn.Module):
         self.config = config
         self.characters = nn.Embedding(config.vocabulary, config.dim)
         self.positions = nn.Embedding(config.context, config.dim)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.layers))
         self.final_norm = nn.LayerNorm(config.dim, bias=config.bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """GPT-2's start: N(0, 0.02²), and what is added to the residual smaller by √(2 · layers)."""
+        added = [linear for block in self.attention_blocks() for linear in (block.attention.out_proj, block.outer)]
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=_INITIAL_DEVIATION)
-        for block in self.attention_blocks():
-            for projection in (block.attention.out_proj, block.outer):
-                nn.init.normal_(projection.weight, std=_INITIAL_DEVIATION / math.sqrt(2 * self.config.layers))
-                if projection.bias is not None:
-                    nn.init.zeros_(projection.bias)
-            if block.inner.bias is not None:
-                nn.init.zeros_(block.inner.bias)
+                depth = 2 * self.config.layers if module in added else 1
+                nn.init.normal_(module.weight, std=_INITIAL_DEVIATION / math.sqrt(depth))
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
 
     def forward(self, characters: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of predicting `targets`, both (batch, length)."""
@@ -120,9 +109,9 @@ class GPT(nn.Module):
             x = block(x, cache)
         return self._logits(x[:, -1])
 
-    def attention_blocks(self) -> Iterator[Block]:
+    def attention_blocks(self) -> Iterator[TransformerBlock]:
         for block in self.blocks:
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             yield block
 
     def _input(self, characters: Tensor, past: int = 0) -> Tensor:

@@ -31,15 +31,6 @@ def make_norm(kind: NormKind, dim: int) -> nn.Module:
     return LpNorm(dim)
 
 
-def skip_linear_draws(dim: int, bias: bool) -> None:
-    """Draw the random numbers of torch's own start of four projections, which attention used to draw before its own.
-
-    So a seed gives the weights that it has always given.
-    """
-    for _ in range(4):
-        nn.Linear(dim, dim, bias)
-
-
 class Residual(nn.Module):
     """x + sublayer(norm(x)) with the norm before, or norm(x + sublayer(x)) with the norm after."""
 

@@ -26,7 +26,6 @@ from qknorm.models.layers import (
     VocabularyLoss,
     make_norm,
     sinusoids,
-    skip_linear_draws,
 )
 from qknorm.ops.dropout import dropout
 
@@ -59,7 +58,6 @@ class TranslatorConfig:
     label_smoothing: float = 0.1
 
     def make_attention(self) -> QKNormAttention:
-        skip_linear_draws(self.dim, bias=True)
         if self.qk_norm != "lp":
             return QKNormAttention(self.dim, self.heads, qk_norm=self.qk_norm, dropout=self.attention_dropout)
         attention = QKNormAttention(

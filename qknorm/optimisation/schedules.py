@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 _BASELINE_RATE = 3e-4
+_PATIENCE, _DECAY = 3, 0.8  # of the first paper: when falling scores lower the rate, and by what
 
 
 @dataclass(frozen=True)
@@ -114,18 +116,7 @@ def peak_of_paper(dim: int, warmup: int) -> float:
     return 1 / math.sqrt(dim * warmup)
 
 
-@dataclass
-class ValidationDecay:
-    """Multiplies the rate by 0.8 whenever the score is strictly below each of the previous three (after warm-up)."""
-
-    factor: float = 1.0
-    patience: int = 3
-    decay: float = 0.8
-
-    def update(self, scores: list[float], warmed_up: bool) -> bool:
-        """Take note of the newest of all scores so far; says whether the rate was lowered."""
-        recent = scores[-1 - self.patience : -1]
-        if warmed_up and len(recent) == self.patience and all(scores[-1] < score for score in recent):
-            self.factor *= self.decay
-            return True
-        return False
+def factor_after(scores: Sequence[float]) -> float:
+    """What the rate is multiplied by after the newest validation: less if it is below each of the three before it."""
+    before = scores[-1 - _PATIENCE : -1]
+    return _DECAY if len(before) == _PATIENCE and scores[-1] < min(before) else 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,10 +10,10 @@ from qknorm.attention.norms import KINDS
 from qknorm.models.gpt import GPTConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.runs.choices import OneOf
-from qknorm.runs.recipe import Part, Precision, Seed
+from qknorm.runs.recipe import Precision, RecipePart, Seed
 
 
-class TextRecipe(Part):
+class TextRecipe(RecipePart):
     """Where the text is, and what of it is held out."""
 
     corpus: str | None = None
@@ -36,7 +36,7 @@ class TextRecipe(Part):
         return self
 
 
-class GPTRecipe(Part):
+class GPTRecipe(RecipePart):
     """The shape of the language model; the defaults are the second paper's."""
 
     layers: int = Field(GPTConfig.layers, ge=1)
@@ -61,8 +61,15 @@ class GPTRecipe(Part):
     """Where α starts at other p: at the same value, or such that attention is as sharp as at p = 2; or as at this p."""
     per_head_scale: bool = GPTConfig.per_head_scale
     """One α per head instead of one per layer."""
-    learned_p: Literal["no", "layer", "head"] = GPTConfig.learned_p
-    """An experiment: p itself is learned, one per layer or head, and starts at `p`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_learned_p(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "learned_p" not in content:
+            return content
+        if content["learned_p"] != "no":
+            raise ValueError("model.learned_p was an experiment and is gone: leave it out, and train with a fixed p")
+        return {key: value for key, value in content.items() if key != "learned_p"}
 
     @model_validator(mode="after")
     def _possible(self) -> GPTRecipe:
@@ -70,8 +77,6 @@ class GPTRecipe(Part):
             raise ValueError(f"model.heads ({self.heads}) must divide model.dim ({self.dim})")
         if isinstance(self.start, float) and not self.start >= 1:
             raise ValueError(f"model.start ({self.start:g}) must be same, comparable or a p from 1 on")
-        if self.learned_p != "no" and (self.qk_norm != "lp" or not 1 < self.p < float("inf")):
-            raise ValueError("model.learned_p needs qk_norm: lp and a p above 1 and below .inf to start at")
         return self
 
     @property
@@ -82,7 +87,7 @@ class GPTRecipe(Part):
         return 2.0 if self.start == "comparable" else self.start
 
 
-class LanguageTrainingRecipe(Part):
+class LanguageTrainingRecipe(RecipePart):
     """How it is trained; the defaults are nanoGPT's for characters."""
 
     seed: Seed = 1
@@ -117,7 +122,7 @@ class LanguageTrainingRecipe(Part):
     """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
 
-class LanguageRecipe(Part):
+class LanguageRecipe(RecipePart):
     """One run of a language model."""
 
     product: ClassVar[str] = "a language model"

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from qknorm.attention.norms import KINDS
 from qknorm.data import corpora
-from qknorm.data.importers import is_memory
 from qknorm.data.subwords import Scheme, looks_tokenized
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
@@ -37,7 +36,7 @@ class Renamed(NamedTuple):
     values: Mapping[str, str]
 
 
-class Part(BaseModel):
+class RecipePart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     old_keys: ClassVar[Mapping[str, Renamed]] = {}
@@ -49,7 +48,7 @@ class Part(BaseModel):
         return with_new_keys(cls, content) if isinstance(content, dict) else content
 
 
-def with_new_keys(kind: type[Part], content: Mapping[str, Any]) -> dict[str, Any]:
+def with_new_keys(kind: type[RecipePart], content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a part of a recipe, with keys of earlier versions under their new names."""
     result = dict(content)
     for old, (key, values) in kind.old_keys.items():
@@ -61,7 +60,7 @@ def with_new_keys(kind: type[Part], content: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
-RecipeT = TypeVar("RecipeT", bound=Part)
+RecipeT = TypeVar("RecipeT", bound=RecipePart)
 
 _TRUTH = "tag:yaml.org,2002:bool"
 _RECIPES = Path(__file__).parents[1] / "recipes"
@@ -83,7 +82,7 @@ _KEYS_OF_OTHERS = {
 """Keys that people know from other programs, and those that mean it here. A GPU is used where there is one."""
 
 
-class DirectionRecipe(Part):
+class DirectionRecipe(RecipePart):
     """Where the sentences of a language pair are."""
 
     corpus: str | None = None
@@ -144,6 +143,11 @@ class DataRecipe(DirectionRecipe):
         """The one pair, or the several."""
         return self.pairs or (self,)
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What is done to every line, as `TextPipeline` calls it."""
+        return ("tidy",) if self.tidy else ()
+
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if self.pairs and (self.corpus or self.source or self.target or self.dev or self.test):
@@ -157,7 +161,7 @@ class DataRecipe(DirectionRecipe):
         return self
 
 
-class ModelRecipe(Part):
+class ModelRecipe(RecipePart):
     """The shape of the translator; the defaults are the first paper's base model."""
 
     old_keys: ClassVar[Mapping[str, Renamed]] = {"attention": Renamed("qk_norm", {"dot": "none"})}
@@ -212,7 +216,7 @@ class ModelRecipe(Part):
         return self
 
 
-class TrainingRecipe(Part):
+class TrainingRecipe(RecipePart):
     """How it is trained."""
 
     seed: Seed = 1
@@ -266,6 +270,11 @@ class TrainingRecipe(Part):
     wandb: bool = False
     """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
+    @property
+    def total_updates(self) -> int:
+        """Unless the run ends before."""
+        return self.max_updates or self.max_validations * self.validate_every
+
     @model_validator(mode="after")
     def _decay_fits(self) -> Self:
         if SCHEDULES[self.schedule].ends_in_decay != (self.decay is not None):
@@ -282,7 +291,7 @@ class TrainingRecipe(Part):
         return self
 
 
-class DecodingRecipe(Part):
+class DecodingRecipe(RecipePart):
     """How it translates."""
 
     beam_size: int = Field(4, ge=1)
@@ -295,7 +304,7 @@ class DecodingRecipe(Part):
     """A translation has at most this many pieces more than its source."""
 
 
-class Recipe(Part):
+class Recipe(RecipePart):
     """One translation run."""
 
     product: ClassVar[str] = "a translator"
@@ -314,7 +323,7 @@ class Recipe(Part):
     decoding: DecodingRecipe = DecodingRecipe()
 
 
-def save_recipe(recipe: Part, path: Path) -> None:
+def save_recipe(recipe: RecipePart, path: Path) -> None:
     with replacing(path) as file:
         file.write(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True).encode())
 
@@ -346,7 +355,7 @@ def laid_over_plan(plan: Mapping[str, Any], given: Mapping[str, Any], where: str
     return checked(Recipe, content, where)
 
 
-def refuse_changes(begun: Part, given: Part, folder: Path) -> None:
+def refuse_changes(begun: RecipePart, given: RecipePart, folder: Path) -> None:
     """A run goes on exactly, so its recipe stays as it was."""
     before, now = begun.model_dump(), given.model_dump()
     for part in before:
@@ -379,11 +388,6 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 def read_recipe(path: Path) -> dict[str, Any]:
     """The content of a YAML file, or of a recipe that comes with the package; only that it has keys is checked."""
     path = _file_of(path)
-    if is_memory(path):
-        raise InputError(
-            f"{path} holds text, not a recipe; make two files of it with: qknorm data import {path}, "
-            "and train with --src and --tgt"
-        )
     with open_bytes(path) as file:
         try:
             content = yaml.load(file.read().decode("utf-8"), Loader)
@@ -416,7 +420,7 @@ def make_recipe(content: Mapping[str, Any], overrides: Sequence[str], where: str
     return checked(Recipe, with_overrides(Recipe, content, overrides), where)
 
 
-def with_overrides(kind: type[Part], content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def with_overrides(kind: type[RecipePart], content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """The content changed by `key=value`; nothing is checked yet."""
     merged = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
     for override in overrides:
@@ -426,7 +430,7 @@ def with_overrides(kind: type[Part], content: Mapping[str, Any], overrides: Sequ
     return merged
 
 
-def say_what_is_renamed(kind: type[Part], content: Mapping[str, Any]) -> None:
+def say_what_is_renamed(kind: type[RecipePart], content: Mapping[str, Any]) -> None:
     """Tell somebody who wrote a recipe what its keys of earlier versions are called now."""
     for part, own in parts_of(kind).items():
         given = content.get(part)
@@ -435,7 +439,7 @@ def say_what_is_renamed(kind: type[Part], content: Mapping[str, Any]) -> None:
                 _with_new_key(f"{part}.{old}={given[old]}", kind)
 
 
-def _with_new_key(setting: str, kind: type[Part]) -> str:
+def _with_new_key(setting: str, kind: type[RecipePart]) -> str:
     """A setting such as attention=dot as it is written now, which is said."""
     key, equals, text = setting.partition("=")
     *parts, leaf = key.split(".")
@@ -449,7 +453,7 @@ def _with_new_key(setting: str, kind: type[Part]) -> str:
     return setting
 
 
-def _forget_old_name(setting: str, content: dict[str, Any], kind: type[Part]) -> None:
+def _forget_old_name(setting: str, content: dict[str, Any], kind: type[RecipePart]) -> None:
     """What is set anew must not stay in the content under the name that it had before."""
     leaf = setting.partition("=")[0].rpartition(".")[2]
     for part, own in parts_of(kind).items():
@@ -519,15 +523,15 @@ def _abbreviated(value: Any) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
-def keys_of(recipe: type[Part]) -> dict[str, set[str]]:
+def keys_of(recipe: type[RecipePart]) -> dict[str, set[str]]:
     """The keys of each part of a recipe, those of the recipe itself under ""."""
     return {"": set(recipe.model_fields)} | {name: set(part.model_fields) for name, part in parts_of(recipe).items()}
 
 
-def parts_of(recipe: type[Part]) -> dict[str, type[Part]]:
+def parts_of(recipe: type[RecipePart]) -> dict[str, type[RecipePart]]:
     """The groups of keys of a recipe, such as model and training."""
     kinds = {name: field.annotation for name, field in recipe.model_fields.items()}
-    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Part)}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, RecipePart)}
 
 
 def _first_problem(error: ValidationError, keys: dict[str, set[str]]) -> str:

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from qknorm.runs.any_recipe import SWEEP_KEYS
 from qknorm.runs.choices import OneOf
 from qknorm.runs.language_recipe import LanguageRecipe
-from qknorm.runs.recipe import Part, Recipe
+from qknorm.runs.recipe import Recipe, RecipePart
 
 _INTRODUCTION = """\
 # Every key of a recipe
@@ -51,7 +51,7 @@ def reference() -> str:
     return "\n".join(sections)
 
 
-def _recipe(title: str, kind: type[Part]) -> Iterator[str]:
+def _recipe(title: str, kind: type[RecipePart]) -> Iterator[str]:
     """The keys of the recipe itself, then a section for each of its parts."""
     parts = {name: field.annotation for name, field in kind.model_fields.items() if _is_part(field.annotation)}
     own = {name: field for name, field in kind.model_fields.items() if name not in parts}
@@ -108,7 +108,7 @@ def _yaml(value: Any) -> str:
 
 
 def _is_part(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Part)
+    return isinstance(kind, type) and issubclass(kind, RecipePart)
 
 
 def _listed(words: list[str], last: str) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from qknorm.data import prepared
 from qknorm.data.corpus_report import CorpusReport
+from qknorm.data.pipeline import TextPipeline
 from qknorm.data.subwords import Subwords
 from qknorm.errors import InputError
 from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
@@ -56,6 +57,11 @@ class TranslatorRun(Run):
     def corpus(self) -> CorpusReport:
         """What is known about the text."""
         return CorpusReport.of_file(self.corpus_file)
+
+    @property
+    def pipeline(self) -> TextPipeline:
+        """What is done to a line before this model reads it."""
+        return TextPipeline(self.recipe.data.steps)
 
     def longest_source(self, direction: int) -> int | None:
         """Pieces of the longest source sentence in training; None in a run of an earlier version."""

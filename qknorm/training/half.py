@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qknorm.attention.module import Projection
 from qknorm.models.layers import VocabularyLoss
 from qknorm.ops.products import product
 
@@ -26,7 +25,11 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 
 class HalfLinear(nn.Linear):
-    """nn.Linear whose products, forwards and backwards, are those of bfloat16 numbers."""
+    """A linear layer with the parameters of another and products of bfloat16 numbers, forwards and backwards."""
+
+    def __init__(self, exact: nn.Linear) -> None:
+        super().__init__(exact.in_features, exact.out_features, exact.bias is not None, device="meta")
+        self.weight, self.bias = exact.weight, exact.bias
 
     def forward(self, input: Tensor) -> Tensor:
         out: Tensor = _HalfProduct.apply(input, self.weight, self.bias)
@@ -40,17 +43,14 @@ class HalfVocabularyLoss(VocabularyLoss):
         return super().forward(states.bfloat16() if self.training else states, weight, bias, target, smoothing)
 
 
-_HALF: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Linear: HalfLinear,
-    Projection: HalfLinear,
-    VocabularyLoss: HalfVocabularyLoss,
-}
-
-
 def use_half_products(model: nn.Module) -> None:
-    """Let a model's large products, whose modules stay what they are otherwise, be computed like this."""
-    for module in model.modules():
-        module.__class__ = _HALF.get(type(module), type(module))
+    """Put modules that compute like this in the place of a model's linear layers and loss; its parameters stay."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.Linear):
+                setattr(module, name, HalfLinear(child))
+            elif isinstance(child, VocabularyLoss):
+                setattr(module, name, HalfVocabularyLoss().train(child.training))
 
 
 class _HalfProduct(torch.autograd.Function):

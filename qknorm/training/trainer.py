@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from qknorm import processes
 from qknorm.errors import InputError
-from qknorm.optimisation.schedules import Schedule, ValidationDecay
+from qknorm.optimisation.schedules import Schedule, factor_after
 from qknorm.runs.contents import Status
 from qknorm.runs.recipe import Precision
 from qknorm.runs.run import Run
@@ -271,10 +271,8 @@ class Trainer:
         progress.scores.append(validation.score)
         progress.validated = progress.step
         self._shorten_if_scores_rise_no_more()
-        if self.settings.validation_decay:
-            decay = ValidationDecay(progress.decay)
-            decay.update(progress.scores, warmed_up=progress.step >= self.schedule.warmup)
-            progress.decay = decay.factor
+        if self.settings.validation_decay and progress.step >= self.schedule.warmup:
+            progress.decay *= factor_after(progress.scores)
         self.clock.tick(0)
         if processes.rank() == 0:
             self.report.validated(

@@ -42,7 +42,8 @@ from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.doubts import doubts
 from qknorm.training.loggers.table import chosen_loggers
-from qknorm.training.planned import planned_recipe, prolong
+from qknorm.training.planned import planned_recipe
+from qknorm.training.prolonged import is_worth_prolonging, prolong
 from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, read_sets, vocabulary_digest
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
@@ -53,13 +54,15 @@ _MEANINGS = (
     (40, "Most sentences can be used as they are, or almost; check names and numbers."),
     (30, "Most sentences can be understood, and corrected faster than translated anew."),
     (20, "The gist is clear; most sentences have mistakes."),
-    (10, "The gist can be guessed; more text or more time would help."),
-    (0, "Hardly of use yet: more text or more time is needed."),
+    (10, "The gist can be guessed; more text would help."),
+    (0, "Hardly of use yet; more text would help."),
 )
 # Galician talks whose English has 18 BLEU of words have 40 of characters.
 _OF_CHARACTERS = (
     "BLEU counts characters in this script, which gives far more than words: read some translations to judge."
 )
+_FEW_LINES = 100  # chance then moves BLEU by more than most changes of a recipe do
+_OF_FEW_LINES = "So few lines cannot tell how good it is: other lines would have other scores. Read some translations."
 
 
 class TranslationTask:
@@ -193,10 +196,10 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     settings = settings_of(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
-    model = run.make_model().to(processes.device())
     if more_minutes is not None:  # only now: whatever can be wrong has been looked for
         recipe = processes.from_first(partial(prolong, run, more_minutes, sets, prepared, console))
         settings = settings_of(recipe)
+    model = run.make_model().to(processes.device())
     _introduce(model, run, sets, prepared, console)
     if not resume and processes.rank() == 0:
         _warn(run, recipe, sets, prepared)
@@ -218,6 +221,7 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
         raise
     if processes.rank() == 0:
         _score_tests(run, sets, console)
+        _say_what_is_next(run.folder, is_worth_prolonging(recipe, prepared, trainer.progress), console)
 
 
 def _make_ready(run: TranslatorRun, recipe: Recipe, resume: bool) -> tuple[list[Sets], Prepared]:
@@ -287,8 +291,7 @@ def _schedule(recipe: Recipe) -> Schedule:
     kind = SCHEDULES[training.schedule]
     peak = training.peak or kind.usual_peak(recipe.model.dim, training.warmup)
     warmup = training.warmup if kind.warms_up else 0
-    total = training.max_updates or training.max_validations * training.validate_every
-    return kind(peak, warmup, total, decay=training.decay or 0)
+    return kind(peak, warmup, training.total_updates, decay=training.decay or 0)
 
 
 def settings_of(recipe: Recipe) -> TrainerSettings:
@@ -325,19 +328,26 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
         told = ", ".join(f"{METRICS[name].label} {values.measures[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values.lines:,} lines)")
         console.print(f"  {meaning_of(values.bleu, references, tokenized)}")
-    folder = shlex.quote(str(run.folder))
-    console.print(
-        f"The model is {run.folder}. Next:\n"
-        f"  qknorm translate {folder} FILE       translate a text file, line by line\n"
-        f"  qknorm report {folder}               look at scores, curves and examples in a browser"
-        + ("" if run.recipe.training.decay is None else f"\n  qknorm train {folder} --minutes 60   let it learn on")
-    )
+
+
+def _say_what_is_next(folder: Path, is_worth_prolonging: bool, console: Screen) -> None:
+    name = shlex.quote(str(folder))
+    lines = [
+        f"The model is {folder}. Next:",
+        f"  qknorm translate {name} FILE       translate a text file, line by line",
+        f"  qknorm report {name}               look at scores, curves and examples in a browser",
+    ]
+    if is_worth_prolonging:
+        lines.append(f"  qknorm train {name} --minutes 60   let it learn on; it says when a new run would be better")
+    console.print("\n".join(lines))
 
 
 def meaning_of(bleu: float, references: Sequence[str], tokenized: bool) -> str:
     """What a score promises to a reader, roughly: BLEU depends on the text, and compares systems on the same text."""
     if is_too_short_for_bleu(references, tokenized):
         return TOO_SHORT
+    if len(references) < _FEW_LINES:
+        return _OF_FEW_LINES
     if bleu_tokenizer(references) == "char":
         return _OF_CHARACTERS
     return next(meaning for least, meaning in _MEANINGS if bleu >= least)

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from qknorm import LpNorm, QKNormAttention, parameter_groups
-from qknorm.attention.norms import Heads, LpKind, Norms
-from tests.attention.test_module import DIM, HEADS, KINDS, kind_name, sequence
+from qknorm import LpNorm, MultiheadAttention, QKNormAttention, parameter_groups
+from qknorm.attention.norms import KINDS, Heads, LpKind, Norms, PlainKind, kind_of
+from tests.attention import test_module as layers
+from tests.attention.test_module import DIM, HEADS, kind_name, sequence
 
 
 class TestLpNorm:
@@ -172,7 +173,7 @@ class TestReset:
                 module.reset_parameters()  # type: ignore[operator]
 
     @pytest.mark.parametrize("order", ["parents_first", "children_first", "owners_only"])
-    @pytest.mark.parametrize("kind", [*KINDS, {"log_scale": True, "scale_init": 3.0}], ids=kind_name)
+    @pytest.mark.parametrize("kind", [*layers.KINDS, {"log_scale": True, "scale_init": 3.0}], ids=kind_name)
     def test_it_gives_the_weights_of_the_constructor(self, kind: dict[str, Any], order: str) -> None:
         torch.manual_seed(1)
         expected = QKNormAttention(DIM, HEADS, **kind)
@@ -196,7 +197,7 @@ class TestReset:
         assert all(parameter.is_meta for parameter in attention.parameters())
         assert attention.state_dict()["q_norm._extra_state"].item() == 3.0
 
-    @pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+    @pytest.mark.parametrize("kind", layers.KINDS, ids=kind_name)
     def test_parameters_have_the_type_that_is_asked_for(self, kind: dict[str, Any]) -> None:
         attention = QKNormAttention(DIM, HEADS, dtype=torch.float64, **kind)
         assert {parameter.dtype for parameter in attention.parameters()} == {torch.float64}
@@ -222,14 +223,38 @@ class TestKinds:
         x = sequence()
         assert torch.allclose(ours(x), plain(x), atol=1e-6)
 
-    def test_a_kind_may_come_with_its_options(self) -> None:
-        attention = QKNormAttention(DIM, HEADS, qk_norm=LpKind(p=3.0, per_head_scale=True))
-        twin = QKNormAttention(DIM, HEADS, p=3.0, per_head_scale=True)
-        twin.load_state_dict(attention.state_dict())
-        x = sequence()
-        assert torch.equal(attention(x), twin(x))
-        with pytest.raises(ValueError, match="p must be set on the kind"):
-            QKNormAttention(DIM, HEADS, qk_norm=LpKind(), p=3.0)
+    @pytest.mark.parametrize("layer", [QKNormAttention, MultiheadAttention])
+    def test_a_kind_may_come_with_its_options(self, layer: type[nn.Module]) -> None:
+        flat = layer(DIM, HEADS, p=3.0, per_head_scale=True)
+        for kind in (LpKind(p=3.0, per_head_scale=True), {"kind": "lp", "p": 3.0, "per_head_scale": True}):
+            twin = layer(DIM, HEADS, qk_norm=kind)
+            assert str(twin.q_norm) == str(flat.q_norm)
+            with pytest.raises(ValueError, match="p must be set on the kind"):
+                layer(DIM, HEADS, qk_norm=kind, p=3.0)
+
+    def test_plain_attention_with_torchs_layer_is_torchs_however_it_is_asked_for(self) -> None:
+        for kind in (None, "none", {"kind": "none"}, PlainKind()):
+            assert MultiheadAttention(DIM, HEADS, qk_norm=kind).qk_norm is None
+
+    @pytest.mark.parametrize(
+        ("kind", "sentence"),
+        [
+            ({"p": 3.0}, """qk_norm with options needs their "kind", one of "lp", "rms", "layer", not {'p': 3.0}"""),
+            ({"kind": "l3"}, """qk_norm must be "lp", "rms", "layer" or None, not 'l3'"""),
+            ({"kind": "rms", "p": 3.0}, "p cannot be set for qk_norm='rms': such options belong to qk_norm=\"lp\""),
+            ({"kind": "rms", "q": 3.0}, "q cannot be set for qk_norm='rms': it has eps"),
+            ({"kind": "lp", "p": 0.5}, "p must be a number from 1 to infinity (math.inf), not 0.5"),
+            ({"kind": "layer", "eps": -1.0}, "eps must be a finite number from 0 on, not -1.0"),
+        ],
+    )
+    def test_a_kind_that_is_written_wrong_is_refused(self, kind: dict[str, Any], sentence: str) -> None:
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            kind_of(kind)
+
+    def test_a_new_kind_is_one_line_of_the_table(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(KINDS, "halved", HalvedKind)
+        assert kind_of("halved") == kind_of({"kind": "halved"}) == HalvedKind()
+        assert QKNormAttention(DIM, HEADS, qk_norm="halved").softmax_scale == 2 * (DIM // HEADS) ** -0.5
 
     @pytest.mark.parametrize("eps", [1e-6, 0.5])
     def test_rms_is_what_qwen3_has(self, eps: float) -> None:
@@ -251,7 +276,7 @@ class TestKinds:
         expected = attention.out_proj(mixed.transpose(1, 2).flatten(2))
         assert torch.allclose(attention(x, is_causal=True), expected, atol=1e-5)
 
-    @pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+    @pytest.mark.parametrize("kind", layers.KINDS, ids=kind_name)
     def test_under_autocast_keys_have_the_type_of_values(self, kind: dict[str, Any]) -> None:
         attention = QKNormAttention(DIM, HEADS, **kind)
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -259,7 +284,7 @@ class TestKinds:
             queries = attention._queries(sequence())
         assert keys.dtype == values.dtype == queries.dtype == torch.bfloat16
 
-    @pytest.mark.parametrize("kind", KINDS, ids=kind_name)
+    @pytest.mark.parametrize("kind", layers.KINDS, ids=kind_name)
     def test_heads_may_be_of_any_width(self, kind: dict[str, Any]) -> None:
         attention = QKNormAttention(DIM, HEADS, head_dim=24, **kind)
         assert attention.q_proj.weight.shape == (HEADS * 24, DIM)

@@ -91,12 +91,8 @@ def test_norms_are_those_before_the_norm() -> None:
     assert diagnosed(model)[0]["q_norm"] == pytest.approx([3 * norm for norm in before], rel=1e-5)
 
 
-def test_plain_attention_has_no_bound_and_a_learned_p_is_shown() -> None:
+def test_plain_attention_has_no_bound() -> None:
     assert diagnosed(gpt(qk_norm="none"))[0]["bound"] is None
-    learned = diagnosed(gpt(learned_p="layer", p=3.0, scale_init=2.0))[0]
-    assert learned["p"] == pytest.approx([3.0, 3.0])
-    assert learned["bound"] == pytest.approx([2 * 16 ** (1 / 3)] * 2)
-    assert not math.isnan(learned["entropy"][0])
 
 
 def test_every_so_many_calls_are_looked_at() -> None:

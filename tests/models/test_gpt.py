@@ -15,7 +15,7 @@ def tiny(**changes: Any) -> GPT:
     return GPT(GPTConfig(11, **settings)).eval()
 
 
-KINDS = [{"qk_norm": None}, {"p": 1.0}, {"p": 3.0, "per_head_scale": True}, {"qk_norm": "rms"}, {"learned_p": "head"}]
+KINDS = [{"qk_norm": None}, {"p": 1.0}, {"p": 3.0, "per_head_scale": True}, {"qk_norm": "rms"}]
 
 
 @pytest.mark.parametrize("changes", KINDS)
@@ -70,9 +70,8 @@ def test_the_weights_do_not_depend_on_the_norm() -> None:
         assert all(torch.equal(a, b) for a, b in zip(weights[0], others, strict=True))
 
 
-@pytest.mark.parametrize("learned_p", ["no", "layer", "head"])
-def test_weight_decay_reaches_matrices_only(learned_p: Any) -> None:
-    model = tiny(learned_p=learned_p, bias=True, per_head_scale=True)
+def test_weight_decay_reaches_matrices_only() -> None:
+    model = tiny(bias=True, per_head_scale=True)
     decayed, undecayed = (group["params"] for group in parameter_groups(model, 0.1))
     assert all(parameter.dim() == 2 for parameter in decayed)
     assert all(parameter.dim() < 2 for parameter in undecayed)

@@ -22,7 +22,7 @@ from qknorm.runs.language_recipe import LanguageRecipe
         (f"task: language\ndata: {{file: x}}\ntraining: {{seed: {10**23}}}\n", "training.seed: .*less than"),
         ("task: language\ndata: {file: x}\ntraining: {final: .inf}\n", "training.final: .*a finite number"),
         ("task: language\ndata: {file: x}\nmodel: {scale_init: .nan}\n", "model.scale_init"),
-        ("task: language\ndata: {file: x}\nmodel: {learned_p: head, p: 1}\n", "model.learned_p needs"),
+        ("task: language\ndata: {file: x}\nmodel: {learned_p: head}\n", "model.learned_p was an experiment"),
     ],
 )
 def test_a_wrong_recipe_gets_one_sentence(tmp_path: Path, content: str, message: str) -> None:

@@ -26,6 +26,4 @@ def test_it_states_types_limits_and_defaults() -> None:
     assert "| `norm` | `layer`, `scale` or `rms` | `layer` | `layer`, `scale` (one number per norm) or `rms`. |" in rows
     assert stated("| `scale_init` | number, `henry` or `comparable` | `henry` |")
     assert stated("| `bpe_dropout` | number ≥ 0, < 1 | `0.0` |")
-    # A bare no is false in YAML.
-    assert stated("| `learned_p` | `'no'`, `layer` or `head` | `'no'` |")
     assert stated("| `baselines` |")

@@ -15,7 +15,7 @@ from qknorm.training.sets import prepare_sets, read_sets
 
 Pairs = list[tuple[str, str]]
 
-EN_GL: Pairs = [(pair.english, pair.galician) for pair in phrases(500)]
+EN_GL: Pairs = list(phrases(500))
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
 from qknorm.optimisation.optimisers import OPTIMISERS
-from qknorm.optimisation.schedules import Schedule, Trapezoid
+from qknorm.optimisation.schedules import Schedule, Trapezoid, WarmupFlat
 from qknorm.runs import checkpoint
 from qknorm.runs.checkpoint import Checkpoints
 from qknorm.screen import Screen
@@ -84,7 +84,9 @@ def test_the_rate_decays_with_the_scores_and_training_ends_below_the_least_rate(
     assert progress.decay == pytest.approx(0.8**3)
     rates = [json.loads(line)["lr"] for line in read_lines(tmp_path / "metrics.jsonl")]
     assert rates == pytest.approx([0.01, 0.01, 0.01, 0.008, 0.0064, 0.00512])
-    assert trainer(tmp_path / "no", task, validation_decay=False).train().decay == 1.0
+    assert trainer(tmp_path / "no", task, max_updates=24, validation_decay=False).train().decay == 1.0
+    warming = trainer(tmp_path / "warming", task, WarmupFlat(0.01, warmup=100), max_updates=24)
+    assert warming.train().decay == 1.0
 
 
 def trapezoid(total: int, decay: int) -> Schedule:

@@ -18,14 +18,14 @@ from qknorm.experiments.minutes import by_plan, kept_plan
 from qknorm.experiments.papers.sizes import MEDIUM_MINUTES, STAND_IN, Size, settings
 from qknorm.experiments.papers.table import FULL, PAIRS, RowRecipe, TableRecipe, names
 from qknorm.runs.contents import TranslationResult
-from qknorm.runs.recipe import Part, Recipe, checked, merged
+from qknorm.runs.recipe import Recipe, RecipePart, checked, merged
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
 
 _WAY_OUT = "give the row another name"
 
 
-class Candidate(Part):
+class Candidate(RecipePart):
     """The runs of a row at one learning rate, a folder for each seed."""
 
     rate: float | None
@@ -41,7 +41,7 @@ class Candidate(Part):
         return result.best_dev_bleu if result.best_dev_score is None else result.best_dev_score
 
 
-class Entrant(Part):
+class Entrant(RecipePart):
     """A row on a corpus. Where rates are tried it has a candidate for each, and the best on dev stands for it."""
 
     row: str
@@ -72,7 +72,7 @@ class Entrant(Part):
         return [folder / run for run in runs if is_done(folder / run)]
 
 
-class Contest(Part):
+class Contest(RecipePart):
     """The rows of a table on one corpus."""
 
     corpus: str
@@ -85,7 +85,7 @@ class Contest(Part):
         return f"{self.pair.replace('-', '→')} ({self.corpus})" if self.pair else self.corpus
 
 
-class Experiment(Part):
+class Experiment(RecipePart):
     """A table at a size, and the runs that fill it: what its JSON file keeps, and a report reads."""
 
     name: str

@@ -19,7 +19,7 @@ from qknorm.data.textfiles import open_bytes
 from qknorm.errors import InputError
 from qknorm.experiments.citations import known_paper
 from qknorm.experiments.papers.sizes import SIZES, Size
-from qknorm.runs.recipe import DirectionRecipe, Loader, Part, merged
+from qknorm.runs.recipe import DirectionRecipe, Loader, RecipePart, merged
 
 Changes = dict[str, dict[str, Any]]
 """Keys of a recipe by their part, such as {"model": {"heads": 2}}."""
@@ -38,11 +38,11 @@ _SYSTEMS = Path(__file__).parent / "systems.yaml"
 _PARTS = ("data", "model", "training", "decoding")
 _KEPT = {"data": set(DirectionRecipe.model_fields), "training": {"seed"}}
 """Keys that no row may change: systems are compared on the same text, and seeds are counted by --seeds."""
-_Kind = TypeVar("_Kind", bound=Part)
+_Kind = TypeVar("_Kind", bound=RecipePart)
 _NAME = r"\w[\w.+-]*"
 
 
-class RowRecipe(Part):
+class RowRecipe(RecipePart):
     """A row: a system, by what distinguishes it from the full model."""
 
     name: str
@@ -93,7 +93,7 @@ class RowRecipe(Part):
         return value
 
 
-class TableRecipe(Part):
+class TableRecipe(RecipePart):
     """Some systems, compared with one of them on one or more corpora."""
 
     title: str

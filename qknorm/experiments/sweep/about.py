@@ -7,14 +7,14 @@ from typing import Literal
 from pydantic import field_validator
 
 from qknorm.experiments.citations import known_paper
-from qknorm.runs.recipe import Part
+from qknorm.runs.recipe import RecipePart
 
 Shows = Literal["p", "rates", "scores"]
 OF_LOSSES: frozenset[Shows] = frozenset({"p", "rates"})
 """What is made from curves of the loss, which only tasks that are cross-validated leave behind."""
 
 
-class About(Part):
+class About(RecipePart):
     """The words on the page of a sweep, and what it shows."""
 
     title: str = ""

@@ -11,7 +11,7 @@ import yaml
 from qknorm.experiments.report.contests import System
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Section
-from qknorm.runs.recipe import Part
+from qknorm.runs.recipe import RecipePart
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ def _differences(systems: Sequence[System]) -> list[tuple[str, list[str]]]:
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 
 
-def _flat(recipe: Part) -> dict[str, Any]:
+def _flat(recipe: RecipePart) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for part, value in recipe.model_dump(mode="json").items():
         flat |= {f"{part}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {part: value}
     return flat
 
 
-def _as_yaml(recipe: Part) -> str:
+def _as_yaml(recipe: RecipePart) -> str:
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
