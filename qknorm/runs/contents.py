@@ -151,10 +151,6 @@ class DirectionParts(Stored):
     target_pieces: list[int]
     """The numbers of the pieces that the target language uses."""
 
-    @property
-    def name(self) -> str:
-        return f"{self.source}-{self.target}"
-
 
 class ModelParts(Stored):
     """What a translator is made of besides its weights: the file pairs.json."""
@@ -166,9 +162,3 @@ class ModelParts(Stored):
     corpus: str
     """The key of the prepared corpus: a run goes on with the same text."""
     directions: list[DirectionParts] = Field(alias="pairs")
-
-    def languages(self) -> list[str]:
-        """The codes in the order of their vectors."""
-        return list(
-            dict.fromkeys(code for direction in self.directions for code in (direction.source, direction.target))
-        )

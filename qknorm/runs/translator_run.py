@@ -7,7 +7,6 @@ runs/NAME/  beside what every run has: tokenizer.json  pairs.json  dropped.tsv
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import torch
@@ -17,7 +16,7 @@ from qknorm.data.corpus_report import CorpusReport
 from qknorm.data.pipeline import TextPipeline
 from qknorm.data.subwords import Subwords
 from qknorm.errors import InputError
-from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
+from qknorm.models.translator import TranslatorConfig, TranslatorModel
 from qknorm.runs.contents import ModelParts
 from qknorm.runs.recipe import ModelRecipe, Recipe
 from qknorm.runs.run import Run
@@ -53,6 +52,10 @@ class TranslatorRun(Run):
     def subwords(self) -> Subwords:
         return Subwords.load(self.tokenizer_file)
 
+    def vocabulary_of(self, parts: ModelParts) -> Subwords:
+        """The vocabulary that the weights were learned with."""
+        return Subwords.load(self.tokenizer_file, parts.vocabulary)
+
     @property
     def corpus(self) -> CorpusReport:
         """What is known about the text."""
@@ -63,12 +66,9 @@ class TranslatorRun(Run):
         """What is done to a line before this model reads it."""
         return TextPipeline(self.recipe.data.steps)
 
-    def longest_source(self, direction: int) -> int | None:
-        """Pieces of the longest source sentence in training; None in a run of an earlier version."""
-        pairs = self.corpus.pairs
-        if direction >= len(pairs):
-            raise InputError(f"{self.corpus_file} is of another recipe: it has {len(pairs)} language pairs")
-        return pairs[direction].longest_source
+    def longest_sources(self) -> list[int | None]:
+        """Of each direction, pieces of the longest source sentence in training; None in a run of an early version."""
+        return [direction.longest_source for direction in self.corpus.pairs]
 
     @property
     def parts(self) -> ModelParts:
@@ -77,35 +77,18 @@ class TranslatorRun(Run):
             raise InputError(f"{self.folder} is not a run folder: there is no {self.pairs_file.name} in it")
         return ModelParts.of_file(self.pairs_file)
 
-    def direction_number(self, name: str | None) -> int:
-        """The number of a pair such as en-gl; None for that of a run with one pair."""
-        names = [direction.name for direction in self.parts.directions]
-        if name in names:
-            return names.index(name)
-        if name is None and len(names) == 1:
-            return 0
-        asked = "translates several language pairs" if name is None else f"does not translate {name}"
-        raise InputError(f"{self.folder} {asked}; choose one with --pair (pair=): {', '.join(names)}")
-
     def make_model(self) -> TranslatorModel:
         """The model of this run with fresh weights."""
-        parts, recipe, pieces = self.parts, self.recipe, len(self.subwords)
-        if self.vocabulary_digest() != parts.vocabulary:
-            raise InputError(f"{self.tokenizer_file} is the vocabulary of another run")
-        return make_model(recipe, parts, pieces)
-
-    def vocabulary_digest(self) -> str:
-        return hashlib.sha256(self.tokenizer_file.read_bytes()).hexdigest()
+        parts = self.parts
+        return make_model(self.recipe, parts, len(self.vocabulary_of(parts)))
 
 
 def make_model(recipe: Recipe, parts: ModelParts, pieces: int) -> TranslatorModel:
     """The model of a recipe with fresh weights."""
-    numbers = {code: number for number, code in enumerate(parts.languages())}
-    directions = [
-        Direction(numbers[direction.source], numbers[direction.target], _mask(direction.target_pieces, pieces))
-        for direction in parts.directions
-    ]
-    return TranslatorModel(_config(recipe.model, parts.scale_init, recipe.training.label_smoothing), directions)
+    target_pieces = {
+        (direction.source, direction.target): _mask(direction.target_pieces, pieces) for direction in parts.directions
+    }
+    return TranslatorModel(_config(recipe.model, parts.scale_init, recipe.training.label_smoothing), target_pieces)
 
 
 def _mask(target_pieces: list[int], pieces: int) -> torch.Tensor:

@@ -86,9 +86,7 @@ class TranslationTask:
         self.guide = Guide(translations(prepared, console)).to(model.languages.device) if training.taught else None
         self._shown = 0
         """Examples so far."""
-        self.translators = [
-            Translator(model, prepared.subwords, settings, direction=direction) for direction in range(len(sets))
-        ]
+        self.translators = [Translator(model, prepared.subwords, settings, direction) for direction in model.directions]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         tokens = batch.target_tokens  # counted before a GPU has them, which would have to be waited for
@@ -172,7 +170,8 @@ class TranslationTask:
         subwords = self.translators[0].subwords
         encoded = [subwords.encode([pair[side] for pair in pairs]) for side in (0, 1)]
         batch = Batch.of(encoded[0], encoded[1], direction).to(self.model.languages.device)
-        known = (batch.target_out == PAD) | torch.isin(batch.target_out, self.model.target_vocabulary(direction))
+        vocabulary = self.model.target_vocabulary(self.model.directions[direction])
+        known = (batch.target_out == PAD) | torch.isin(batch.target_out, vocabulary)
         return replace(batch, target_out=torch.where(known, batch.target_out, PAD))
 
 

@@ -40,4 +40,3 @@ def test_the_directions_of_a_model_keep_the_key_of_the_first_runs() -> None:
     parts = ModelParts(scale_init=None, vocabulary="v", corpus="c", directions=directions)
     assert [*parts.content()] == ["scale_init", "vocabulary", "corpus", "pairs"]
     assert ModelParts.of_text(parts.as_text(), "") == parts
-    assert parts.languages() == ["gl", "en", "pt"]
