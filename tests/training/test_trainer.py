@@ -331,12 +331,12 @@ def _fill_disk(full_at: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(checkpoint, "save_file", save)
     elif full_at == "metrics.jsonl":
 
-        def write(self: progress_module.Report, *_: object) -> None:
+        def write(self: progress_module.ProgressReport, *_: object) -> None:
             with self.run.metrics_file.open("a") as file:
                 file.write('{"step": 8, "sec')
             raise full
 
-        patch.setattr(progress_module.Report, "_write", write)
+        patch.setattr(progress_module.ProgressReport, "validated", write)
     else:
 
         def half(path: Path) -> Any:
