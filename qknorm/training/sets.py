@@ -17,8 +17,8 @@ from qknorm.data.importers import Pair, read_aligned
 from qknorm.data.prepared import DROPPED, TOKENIZER, ParallelFiles, Prepared, prepare
 from qknorm.data.splits import Files, Origin, split_off
 from qknorm.errors import InputError
+from qknorm.runs.contents import DirectionParts, ModelParts
 from qknorm.runs.recipe import DataRecipe, DirectionRecipe, Recipe
-from qknorm.runs.translator_run import DirectionParts, ModelParts
 
 _NUMBERS = "train.lines"  # in the folder of splits: which lines of somebody's own text are learned from
 
@@ -158,7 +158,12 @@ def parts_of(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> ModelP
     else:
         scale_init = None if start == "comparable" else start
     directions = [_direction_parts(direction, sets, recipe, prepared) for direction in sets]
-    return ModelParts(scale_init, vocabulary_digest(prepared), prepared.folder.name, directions)
+    return ModelParts(
+        scale_init=scale_init,
+        vocabulary=vocabulary_digest(prepared),
+        corpus=prepared.folder.name,
+        directions=directions,
+    )
 
 
 def vocabulary_digest(prepared: Prepared) -> str:
@@ -170,4 +175,5 @@ def _direction_parts(direction: Sets, sets: Sequence[Sets], recipe: Recipe, prep
     """The target vocabulary of a direction has the pieces of its target language, in whichever direction they occur."""
     alike = [number for number, other in enumerate(sets) if other.languages[1] == direction.languages[1]]
     pieces = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike)
-    return DirectionParts(*direction.languages, pieces.nonzero().flatten().tolist())
+    source, target = direction.languages
+    return DirectionParts(source=source, target=target, target_pieces=pieces.nonzero().flatten().tolist())

@@ -54,7 +54,7 @@ def test_tokenised_bleu_is_that_of_moses_on_any_text(hypotheses: list[str], refe
     """Blank lines, spaces in a row and n-grams that never match included."""
     expected = pytest.approx(multi_bleu(hypotheses, references), abs=1e-6)
     assert bleu(hypotheses, references, tokenized=True) == expected
-    assert scores(hypotheses, references, tokenized=True)["bleu_tokenized"] == expected
+    assert scores(hypotheses, references, tokenized=True).measures["bleu_tokenized"] == expected
 
 
 def test_tokenised_text_is_joined_for_the_default_score() -> None:
@@ -76,25 +76,26 @@ ENGLISH = ["The red house is big .", "I &apos;m here now , my friend ."]
 )
 def test_a_perfect_translation_is_perfect_in_every_script(lines: list[str], tokenized: bool, cut: str) -> None:
     result = scores(lines, lines, tokenized, language="en" if tokenized else "xx")
-    assert [result[name] for name in ("bleu", "bleu_tokenized", "chrf", "ter")] == pytest.approx([100, 100, 100, 0])
-    assert result["lines"] == len(lines)
-    assert f"|tok:{cut}|" in result["signature"]
+    perfect = {"bleu": 100, "bleu_tokenized": 100, "chrf": 100, "chrf++": 100, "ter": 0}
+    assert result.measures == pytest.approx(perfect)
+    assert result.lines == len(lines)
+    assert f"|tok:{cut}|" in result.signature
 
 
 def test_tokens_of_a_script_without_spaces_are_joined_for_the_default_score() -> None:
     """BLEU of the text is that of characters, wherever somebody cut it into words; that of tokens is of these words."""
     words, characters = ["我 喜欢 读书 ， 也 喜欢 音乐"], ["我 喜 欢 读 书 ， 也 喜 欢 音 乐"]
     result = scores(characters, words, tokenized=True, language="zh")
-    assert result["bleu"] == pytest.approx(100)
-    assert "|tok:zh|" in result["signature"]
-    assert result["bleu_tokenized"] < 10
+    assert result.bleu == pytest.approx(100)
+    assert "|tok:zh|" in result.signature
+    assert result.measures["bleu_tokenized"] < 10
 
 
 def test_the_references_alone_decide_how_a_text_is_cut() -> None:
     """A system that answers in another language is measured as the others are."""
     english = ["I like reading.", "The weather is fine.", "He came yesterday."]
-    assert "|tok:zh|" in scores(english, CHINESE, tokenized=False)["signature"]
-    assert "|tok:13a|" in scores(CHINESE, english, tokenized=False)["signature"]
+    assert "|tok:zh|" in scores(english, CHINESE, tokenized=False).signature
+    assert "|tok:13a|" in scores(CHINESE, english, tokenized=False).signature
     assert tokens_of(["我 like 书"], CHINESE, "zh") == ["我 like 书"]
 
 
