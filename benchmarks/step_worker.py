@@ -41,7 +41,7 @@ class Learner:
         torch.manual_seed(0)
         config = TranslatorConfig(
             dim=dim, feed_forward=feed_forward, encoder_layers=layers[0], decoder_layers=layers[1], heads=dim // 64,
-            scale_init=12.0, dropout=0.2, embedding_dropout=0.2, attention_dropout=0.1, relu_dropout=0.1,
+            dropout=0.2, embedding_dropout=0.2, attention_dropout=0.1, relu_dropout=0.1,
         )  # fmt: skip
         self.model = TranslatorModel(config, [Direction(0, 1, torch.ones(pieces, dtype=torch.bool))]).train()
         if half:
