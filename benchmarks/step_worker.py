@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from qknorm.data.batches import Batch
-from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
+from qknorm.runs.recipe import make_recipe
+from qknorm.runs.translator_run import DirectionParts, ModelParts, make_model
 from qknorm.training.half import use_half_products
 
 LENGTH = 28  # pieces of a sentence, as in talks
@@ -39,11 +40,13 @@ KINDS = {
 class Learner:
     def __init__(self, dim: int, feed_forward: int, layers: list[int], pieces: int, positions: int, half: bool) -> None:
         torch.manual_seed(0)
-        config = TranslatorConfig(
-            dim=dim, feed_forward=feed_forward, encoder_layers=layers[0], decoder_layers=layers[1], heads=dim // 64,
-            dropout=0.2, embedding_dropout=0.2, attention_dropout=0.1, relu_dropout=0.1,
-        )  # fmt: skip
-        self.model = TranslatorModel(config, [Direction(0, 1, torch.ones(pieces, dtype=torch.bool))]).train()
+        shape = {
+            "dim": dim, "feed_forward": feed_forward, "encoder_layers": layers[0], "decoder_layers": layers[1],
+            "heads": dim // 64, "dropout": 0.2, "embedding_dropout": 0.2, "attention_dropout": 0.1, "relu_dropout": 0.1,
+        }  # fmt: skip
+        recipe = make_recipe({"data": {"source": "drawn", "target": "drawn"}, "model": shape}, (), "benchmark")
+        direction = DirectionParts("en", "gl", list(range(pieces)))
+        self.model = make_model(recipe, ModelParts(12.0, "", "", [direction]), pieces).train()
         if half:
             use_half_products(self.model)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=True)

@@ -41,7 +41,8 @@ from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.doubts import doubts
 from qknorm.training.loggers.table import chosen_loggers
-from qknorm.training.planned import planned_recipe, prolong
+from qknorm.training.planned import planned_recipe
+from qknorm.training.prolonged import is_worth_prolonging, prolong
 from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, read_sets, vocabulary_digest
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
@@ -53,8 +54,8 @@ _MEANINGS = (
     (40, "Most sentences can be used as they are, or almost; check names and numbers."),
     (30, "Most sentences can be understood, and corrected faster than translated anew."),
     (20, "The gist is clear; most sentences have mistakes."),
-    (10, "The gist can be guessed; more text or more time would help."),
-    (0, "Hardly of use yet: more text or more time is needed."),
+    (10, "The gist can be guessed; more text would help."),
+    (0, "Hardly of use yet; more text would help."),
 )
 # Galician talks whose English has 18 BLEU of words have 40 of characters.
 _OF_CHARACTERS = (
@@ -81,9 +82,7 @@ class TranslationTask:
         self.batches = BatchSampler(data, training.budget, training.seed, processes.rank(), processes.count())
         settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
         self.guide = Guide(translations(prepared, console)).to(model.languages.device) if training.taught else None
-        self.translators = [
-            Translator(model, prepared.subwords, settings, direction=direction) for direction in range(len(sets))
-        ]
+        self.translators = [Translator(model, prepared.subwords, settings, direction) for direction in model.directions]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         tokens = batch.target_tokens  # counted before a GPU has them, which would have to be waited for
@@ -168,7 +167,8 @@ class TranslationTask:
         subwords = self.translators[0].subwords
         encoded = [subwords.encode([pair[side] for pair in pairs]) for side in (0, 1)]
         batch = Batch.of(encoded[0], encoded[1], direction).to(self.model.languages.device)
-        known = (batch.target_out == PAD) | torch.isin(batch.target_out, self.model.target_vocabulary(direction))
+        vocabulary = self.model.target_vocabulary(self.model.directions[direction])
+        known = (batch.target_out == PAD) | torch.isin(batch.target_out, vocabulary)
         return replace(batch, target_out=torch.where(known, batch.target_out, PAD))
 
 
@@ -192,10 +192,10 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     settings = settings_of(recipe)
     torch.manual_seed(recipe.training.seed)
     sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
-    model = run.make_model().to(processes.device())
     if more_minutes is not None:  # only now: whatever can be wrong has been looked for
         recipe = processes.from_first(partial(prolong, run, more_minutes, sets, prepared, console))
         settings = settings_of(recipe)
+    model = run.make_model().to(processes.device())
     _introduce(model, run, sets, prepared, console)
     if not resume and processes.rank() == 0:
         _warn(run, recipe, sets, prepared)
@@ -217,6 +217,7 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
         raise
     if processes.rank() == 0:
         _score_tests(run, sets, console)
+        _say_what_is_next(run.folder, is_worth_prolonging(recipe, prepared, trainer.progress), console)
 
 
 def _make_ready(run: TranslatorRun, recipe: Recipe, resume: bool) -> tuple[list[Sets], Prepared]:
@@ -286,8 +287,7 @@ def _schedule(recipe: Recipe) -> Schedule:
     kind = SCHEDULES[training.schedule]
     peak = training.peak or kind.usual_peak(recipe.model.dim, training.warmup)
     warmup = training.warmup if kind.warms_up else 0
-    total = training.max_updates or training.max_validations * training.validate_every
-    return kind(peak, warmup, total, decay=training.decay or 0)
+    return kind(peak, warmup, training.total_updates, decay=training.decay or 0)
 
 
 def settings_of(recipe: Recipe) -> TrainerSettings:
@@ -324,13 +324,18 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
         told = ", ".join(f"{METRICS[name].label} {values[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values['lines']:,} lines)")
         console.print(f"  {meaning_of(values['bleu'], references, tokenized)}")
-    folder = shlex.quote(str(run.folder))
-    console.print(
-        f"The model is {run.folder}. Next:\n"
-        f"  qknorm translate {folder} FILE       translate a text file, line by line\n"
-        f"  qknorm report {folder}               look at scores, curves and examples in a browser"
-        + ("" if run.recipe.training.decay is None else f"\n  qknorm train {folder} --minutes 60   let it learn on")
-    )
+
+
+def _say_what_is_next(folder: Path, is_worth_prolonging: bool, console: Screen) -> None:
+    name = shlex.quote(str(folder))
+    lines = [
+        f"The model is {folder}. Next:",
+        f"  qknorm translate {name} FILE       translate a text file, line by line",
+        f"  qknorm report {name}               look at scores, curves and examples in a browser",
+    ]
+    if is_worth_prolonging:
+        lines.append(f"  qknorm train {name} --minutes 60   let it learn on; it says when a new run would be better")
+    console.print("\n".join(lines))
 
 
 def meaning_of(bleu: float, references: Sequence[str], tokenized: bool) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
 
 from qknorm import Translator
+from qknorm.data.pipeline import TextPipeline
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.decoders import DECODERS, make_decoder
 from qknorm.decoding.translator import word_links
@@ -64,18 +64,13 @@ def test_a_long_line_is_translated_sentence_by_sentence(translator: Translator, 
     assert one_line == " ".join(filter(None, sentences))
 
 
-def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(translator: Translator) -> None:
+def test_a_long_sentence_is_cut_with_a_note(translator: Translator) -> None:
     endless = "the house is red and " * 60
-    with pytest.warns(UserWarning, match=rf"line 3 has a sentence of more than {translator.longest} pieces"):
-        result = translator.translate(["I eat.", "", endless])
-    assert len(result) == 3
-    assert len(result[2]) > 200
-
-
-def test_ordinary_lines_are_not_warned_about(translator: Translator, lines: list[str]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        translator.translate(lines[:5])
+    (short,), (blank,), (cut,) = translator.translations(["I eat.", "", endless])
+    assert short.notes == blank.notes == ()
+    (note,) = cut.notes
+    assert note.startswith(f"a sentence of more than {translator.longest} pieces")
+    assert len(cut.text) > 200
 
 
 def test_an_explanation_fits_its_translation(translator: Translator, lines: list[str]) -> None:
@@ -118,8 +113,7 @@ def test_words_are_linked_by_the_sum_over_their_pieces() -> None:
     assert word_links(torch.ones(1, 1), [], []) == []
 
 
-def test_the_words_of_parts_are_those_of_the_joined_line(trained_run: Path) -> None:
-    translator = Translator.load(trained_run)
+def test_the_words_of_parts_are_those_of_the_joined_line(translator: Translator) -> None:
     encode = translator.subwords.encode
     assert translator._first_words(encode(["I eat.", "The house is red.", "Yes."])) == [0, 2, 6]
     assert translator._first_words(encode(["一二。", "三四 五。", "六"])) == [0, 0, 1]
@@ -130,16 +124,15 @@ def test_a_model_of_tidy_text_is_given_tidy_lines(trained_run: Path) -> None:
     """A no-break space, or an accent apart from its letter, is not seen by people, but is another piece."""
     translator = Translator.load(trained_run)
     line, odd = "The café is red.", " The\u00a0cafe\u0301  is\u202fred. "
-    assert translator._parts(odd, 1) != translator._parts(line, 1), "this run was not told to"
-    translator.tidied = True
-    assert translator._parts(odd, 1) == translator._parts(line, 1)
+    assert translator._read(odd).sentences != translator._read(line).sentences, "this run was not told to"
+    translator.pipeline = TextPipeline(["tidy"])
+    assert translator._read(odd).sentences == translator._read(line).sentences
     assert translator.translate([odd, "\u00a0"]) == [*translator.translate([line]), ""]
     odd_scores, scores = (translator.explain(line, text).piece_scores for text in (" e\u0301 vermello", "é vermello"))
     assert odd_scores == scores
 
 
-def test_a_model_that_was_not_taught_has_no_alignment(trained_run: Path) -> None:
-    translator = Translator.load(trained_run)
+def test_a_model_that_was_not_taught_has_no_alignment(translator: Translator) -> None:
     (best,) = next(translator.translations(["The house is red."]))
     with pytest.raises(InputError, match="was not taught word alignments"):
         translator.alignment(best)

@@ -243,6 +243,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in _anchors(target), f"{page.name} links to {link}, but there is no such heading"
 
 
+def test_the_readme_cites_what_citation_cff_says() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    (entry,) = (block.text for block in blocks(ROOT / "README.md") if block.language == "bibtex")
+    for field in ("title", "version", "license"):
+        assert f"  {field} = {{{cited[field]}}},\n" in entry
+    assert cited["version"] == qknorm.__version__
+
+
 def _anchors(page: Path) -> set[str]:
     """Headings as GitHub names them."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
