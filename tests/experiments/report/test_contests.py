@@ -40,7 +40,9 @@ def test_where_a_system_has_one_seed_the_first_of_each_are_compared(run: Transla
 
 
 def test_plain_attention_comes_first(run: TranslatorRun) -> None:
-    assert [system.name for system in systems_of([varied(run, "a"), varied(run, "b", qk_norm="none")])] == ["b", "a"]
+    assert [
+        system.name for system in systems_of([varied(run, "a"), varied(run, "b", qk_norm=OtherNormRecipe(kind="none"))])
+    ] == ["b", "a"]
 
 
 def test_among_three_systems_p_values_are_corrected(run: TranslatorRun) -> None:
