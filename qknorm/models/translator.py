@@ -5,7 +5,7 @@ Tensors are (batch, length, dim); piece numbers are (batch, length).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -88,13 +88,8 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.dim, config.feed_forward, config.relu_dropout)
         self.feed_forward_residual = config.make_residual()
 
-    def forward(
-        self, x: Tensor, memory: Tensor, memory_mask: Tensor, watch: Callable[[Tensor], None] | None = None
-    ) -> Tensor:
-        """`watch` is shown the weights of the attention to the source, (batch, heads, target, source)."""
+    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
         x = self.attention_residual(x, lambda x: self.attention(x, is_causal=True))
-        if watch is not None:
-            watch(self.source_attention.weights(self.source_attention_residual.input(x), memory, attn_mask=memory_mask))
         x = self.source_attention_residual(x, lambda x: self.source_attention(x, memory, attn_mask=memory_mask))
         out: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return out
@@ -193,20 +188,13 @@ class TranslatorModel(nn.Module):
         """The numbers of the pieces that a target may have. Only they have logits at all."""
         return self.get_buffer(f"target_vocabulary_{direction.number}")
 
-    def forward(self, batch: Batch, watch: Callable[[Tensor], None] | None = None) -> Tensor:
-        """The mean loss over the target pieces, EOS included, with label smoothing over the target vocabulary.
-
-        `watch` is shown where the taught head looks: (batch, target, source), one head of the last layer.
-        """
+    def forward(self, batch: Batch) -> Tensor:
+        """The mean loss over the target pieces, EOS included, with label smoothing over the target vocabulary."""
         vectors, direction = self.embedding.vectors(), self.directions[batch.direction]
         memory = self.encode(batch.source, batch.source_mask, direction, vectors)
         x = self._input(batch.target_in, direction.target_number, vectors)
-        *layers, last = self.decoder
-        for layer in layers:
+        for layer in self.decoder:
             x = layer(x, memory, batch.source_mask)
-        x = last(
-            x, memory, batch.source_mask, None if watch is None else lambda weights: watch(weights[:, TAUGHT_HEAD])
-        )
         real = batch.target_out != PAD
         target = self.get_buffer(f"class_of_piece_{direction.number}")[batch.target_out[real]]
         smoothing = self.config.label_smoothing if self.training else 0.0
@@ -236,6 +224,12 @@ class TranslatorModel(nn.Module):
         for layer, memory, cache in zip(self._decoder_layers(), state.memories, state.caches, strict=True):
             x = layer.step(x, memory, cache, state)
         return F.linear(self.decoder_norm(x)[:, 0], *state.output)
+
+    @property
+    def taught_attention(self) -> QKNormAttention:
+        """To the source, of the last layer: of it one head, `TAUGHT_HEAD`, may be taught where to look."""
+        *_, last = self._decoder_layers()
+        return last.source_attention
 
     def _decoder_layers(self) -> Iterator[DecoderLayer]:
         for layer in self.decoder:

@@ -7,44 +7,19 @@ runs/NAME/  beside what every run has: tokenizer.json  pairs.json  dropped.tsv
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from qknorm.data import prepared
+from qknorm.data.corpus_report import CorpusReport
 from qknorm.data.pipeline import TextPipeline
 from qknorm.data.subwords import Subwords
-from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
+from qknorm.runs.contents import ModelParts
 from qknorm.runs.recipe import ModelRecipe, Recipe
 from qknorm.runs.run import Run
-
-
-@dataclass(frozen=True)
-class DirectionParts:
-    """One language pair of a model."""
-
-    source: str
-    """The code of the language."""
-    target: str
-    target_pieces: list[int]
-    """The numbers of the pieces that the target language uses."""
-
-
-@dataclass(frozen=True)
-class ModelParts:
-    """What a model is made of besides its weights: in pairs.json."""
-
-    scale_init: float | None
-    """Where g started."""
-    vocabulary: str
-    """The digest of tokenizer.json: the weights mean nothing with another one."""
-    corpus: str
-    """The key of the prepared corpus: a run goes on with the same text."""
-    directions: list[DirectionParts]
 
 
 class TranslatorRun(Run):
@@ -82,35 +57,25 @@ class TranslatorRun(Run):
         return Subwords.load(self.tokenizer_file, parts.vocabulary)
 
     @property
+    def corpus(self) -> CorpusReport:
+        """What is known about the text."""
+        return CorpusReport.of_file(self.corpus_file)
+
+    @property
     def pipeline(self) -> TextPipeline:
         """What is done to a line before this model reads it."""
         return TextPipeline(self.recipe.data.steps)
 
     def longest_sources(self) -> list[int | None]:
         """Of each direction, pieces of the longest source sentence in training; None in a run of an early version."""
-        try:
-            about = json.loads(self.corpus_file.read_text(encoding="utf-8"))
-            return [pair.get("longest_source") for pair in about["pairs"]]
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.corpus_file} cannot be used: {error!r}") from None
+        return [direction.longest_source for direction in self.corpus.pairs]
 
     @property
     def parts(self) -> ModelParts:
-        try:
-            content = json.loads(self.pairs_file.read_text())
-            directions = [DirectionParts(**direction) for direction in content.pop("pairs")]
-            return ModelParts(**content, directions=directions)
-        except FileNotFoundError:
+        if not self.pairs_file.exists():
             self.recipe_of(Recipe)  # what else would it be
-            raise InputError(f"{self.folder} is not a run folder: there is no {self.pairs_file.name} in it") from None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{self.pairs_file} cannot be used: {error!r}") from None
-
-    def save_parts(self, parts: ModelParts) -> None:
-        with replacing(self.pairs_file) as file:
-            content = asdict(parts)
-            content["pairs"] = content.pop("directions")  # as the key was called in the first runs
-            file.write(json.dumps(content).encode())
+            raise InputError(f"{self.folder} is not a run folder: there is no {self.pairs_file.name} in it")
+        return ModelParts.of_file(self.pairs_file)
 
     def make_model(self) -> TranslatorModel:
         """The model of this run with fresh weights."""

@@ -16,8 +16,8 @@ from qknorm.data.importers import Pair, read_aligned
 from qknorm.data.prepared import DROPPED, TOKENIZER, ParallelFiles, Prepared, prepare
 from qknorm.data.splits import Files, Origin, split_off
 from qknorm.errors import InputError
+from qknorm.runs.contents import DirectionParts, ModelParts
 from qknorm.runs.recipe import DataRecipe, DirectionRecipe, Recipe
-from qknorm.runs.translator_run import DirectionParts, ModelParts
 
 _NUMBERS = "train.lines"  # in the folder of splits: which lines of somebody's own text are learned from
 
@@ -155,7 +155,12 @@ def parts_of(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> ModelP
     length = max(prepared.length(model.scale_percentile), 2.0)
     scale_init = model.qk_norm.first_scale(length, model.dim // model.heads)
     directions = [_direction_parts(direction, sets, recipe, prepared) for direction in sets]
-    return ModelParts(scale_init, vocabulary_digest(prepared), prepared.folder.name, directions)
+    return ModelParts(
+        scale_init=scale_init,
+        vocabulary=vocabulary_digest(prepared),
+        corpus=prepared.folder.name,
+        directions=directions,
+    )
 
 
 def vocabulary_digest(prepared: Prepared) -> str:
@@ -167,4 +172,5 @@ def _direction_parts(direction: Sets, sets: Sequence[Sets], recipe: Recipe, prep
     """The target vocabulary of a direction has the pieces of its target language, in whichever direction they occur."""
     alike = [number for number, other in enumerate(sets) if other.languages[1] == direction.languages[1]]
     pieces = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike)
-    return DirectionParts(*direction.languages, pieces.nonzero().flatten().tolist())
+    source, target = direction.languages
+    return DirectionParts(source=source, target=target, target_pieces=pieces.nonzero().flatten().tolist())

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from qknorm import processes
+from qknorm.attention.observed import weights_of_head
 from qknorm.attention.watch import watch
 from qknorm.counting.guide import Guide
 from qknorm.counting.kept import counted, translations
@@ -32,9 +33,10 @@ from qknorm.metrics.metric import Metric
 from qknorm.metrics.script import bleu_tokenizer
 from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.metrics.table import METRICS
-from qknorm.models.translator import TranslatorModel
+from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import SCHEDULES, Schedule
+from qknorm.runs.contents import Details
 from qknorm.runs.recipe import Recipe, refuse_changes, settled
 from qknorm.runs.run import other_text, refuse_to_overwrite
 from qknorm.runs.translator_run import TranslatorRun
@@ -47,7 +49,6 @@ from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, re
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
 
-_EXAMPLES = 1  # shown at each validation
 _WATCHED = 16  # sentences of the dev set in which heads are watched
 _ALWAYS = ("bleu", "chrf")  # measured, whichever metric is chosen
 _MEANINGS = (
@@ -61,6 +62,8 @@ _MEANINGS = (
 _OF_CHARACTERS = (
     "BLEU counts characters in this script, which gives far more than words: read some translations to judge."
 )
+_FEW_LINES = 100  # chance then moves BLEU by more than most changes of a recipe do
+_OF_FEW_LINES = "So few lines cannot tell how good it is: other lines would have other scores. Read some translations."
 
 
 class TranslationTask:
@@ -82,6 +85,8 @@ class TranslationTask:
         self.batches = BatchSampler(data, training.budget, training.seed, processes.rank(), processes.count())
         settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
         self.guide = Guide(translations(prepared, console)).to(model.languages.device) if training.taught else None
+        self._shown = 0
+        """Examples so far."""
         self.translators = [Translator(model, prepared.subwords, settings, direction) for direction in model.directions]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
@@ -91,9 +96,9 @@ class TranslationTask:
         weight = self._weight_of_guide()
         if self.guide is None or weight <= 0:
             return self.model(dropped), tokens
-        attention: list[Tensor] = []
-        loss: Tensor = self.model(dropped, attention.append)
-        lesson = weight * self.guide.loss(attention[0], batch)
+        with weights_of_head(self.model.taught_attention, TAUGHT_HEAD) as seen:
+            loss: Tensor = self.model(dropped)
+        lesson = weight * self.guide.loss(seen[0], batch)
         return loss + (lesson - lesson.detach()), tokens  # it teaches, but is not part of what is shown
 
     def _weight_of_guide(self) -> float:
@@ -108,7 +113,7 @@ class TranslationTask:
             translator.translate([pair.source for pair in sets.dev])
             for translator, sets in zip(self.translators, self.sets, strict=True)
         ]
-        self._show_examples(translations)
+        self._show_example(translations)
         by_direction = {
             sets.name: self._scores(lines, sets) for lines, sets in zip(translations, self.sets, strict=True)
         }
@@ -119,7 +124,7 @@ class TranslationTask:
             f"dev_{chosen}",
             METRICS[chosen].more_is_better,
             by_direction if len(by_direction) > 1 else {},
-            details={"entropy": self._entropies()},
+            details=Details(entropy=self._entropies()),
         )
 
     def _measured(self) -> dict[str, Metric]:
@@ -130,14 +135,13 @@ class TranslationTask:
         references, tokenized = [pair.target for pair in sets.dev], self.recipe.data.scheme == "words"
         return {name: metric.score(translations, references, tokenized) for name, metric in self._measured().items()}
 
-    def _show_examples(self, translations: list[list[str]]) -> None:
-        """A few sentences, from each pair in turn."""
-        for example in range(_EXAMPLES):
-            row, direction = divmod(example, len(self.sets))
-            if row < len(self.sets[direction].dev):
-                source, reference = self.sets[direction].dev[row]
-                text = f"  {source}\n  → {translations[direction][row]}\n  = {reference}"
-                self.console.print(text)
+    def _show_example(self, translations: list[list[str]]) -> None:
+        """A sentence, at each validation the next one; from each pair in turn."""
+        row, direction = divmod(self._shown, len(self.sets))
+        dev = self.sets[direction].dev
+        source, reference = dev[row % len(dev)]
+        self.console.print(f"  {source}\n  → {translations[direction][row % len(dev)]}\n  = {reference}")
+        self._shown += 1
 
     @torch.no_grad()
     def _entropies(self) -> dict[str, list[float]]:
@@ -250,7 +254,7 @@ def _start(run: TranslatorRun, recipe: Recipe, sets: Sequence[Sets], prepared: P
     shutil.copyfile(prepared.folder / TOKENIZER, run.tokenizer_file)
     for own, prepared_direction in zip(sets, prepared.directions, strict=True):
         shutil.copyfile(prepared_direction.folder / DROPPED, run.dropped_file(_code(own, sets)))
-    run.save_parts(parts_of(recipe, sets, prepared))
+    parts_of(recipe, sets, prepared).write(run.pairs_file)
     run.save_recipe(recipe)
 
 
@@ -319,11 +323,11 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
             write_lines(path, lines)
         tokenized = run.recipe.data.scheme == "words"
         values = scores(translations, references, tokenized, direction.languages[1])
-        test.save_scores(values)
+        values.write(test.scores_file)
         label = f"test {direction.name}" if len(sets) > 1 else "test"
-        told = ", ".join(f"{METRICS[name].label} {values[name]:.2f}" for name in _ALWAYS)
-        console.print(f"{label}: {told} ({values['lines']:,} lines)")
-        console.print(f"  {meaning_of(values['bleu'], references, tokenized)}")
+        told = ", ".join(f"{METRICS[name].label} {values.measures[name]:.2f}" for name in _ALWAYS)
+        console.print(f"{label}: {told} ({values.lines:,} lines)")
+        console.print(f"  {meaning_of(values.bleu, references, tokenized)}")
 
 
 def _say_what_is_next(folder: Path, is_worth_prolonging: bool, console: Screen) -> None:
@@ -342,6 +346,8 @@ def meaning_of(bleu: float, references: Sequence[str], tokenized: bool) -> str:
     """What a score promises to a reader, roughly: BLEU depends on the text, and compares systems on the same text."""
     if is_too_short_for_bleu(references, tokenized):
         return TOO_SHORT
+    if len(references) < _FEW_LINES:
+        return _OF_FEW_LINES
     if bleu_tokenizer(references) == "char":
         return _OF_CHARACTERS
     return next(meaning for least, meaning in _MEANINGS if bleu >= least)

@@ -161,8 +161,8 @@ def test_nothing_gives_nothing(translate: Command, content: bytes) -> None:
         (lambda folder: (folder / "recipe.yaml").unlink(), "is not a run folder"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json does not exist"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json is damaged"),
-        (lambda folder: (folder / "pairs.json").write_text("{"), "pairs.json cannot be used"),
-        (lambda folder: (folder / "corpus.json").write_text("[]"), "corpus.json cannot be used"),
+        (lambda folder: (folder / "pairs.json").write_text("{"), "pairs.json is damaged"),
+        (lambda folder: (folder / "corpus.json").write_text("[]"), "corpus.json is damaged"),
         (lambda folder: shutil.rmtree(folder / "checkpoints"), "has no whole checkpoint"),
     ],
 )

@@ -195,15 +195,16 @@ class TestWhatIsTested:
 @pytest.mark.parametrize(
     ("bleu", "references", "expected"),
     [
-        (41.0, ["The shop is closed."], "can be used as they are"),
-        (0.0, ["The shop is closed."], "Hardly of use yet"),
-        (41.0, ["今天的天气很好。"], "can be used as they are"),
-        (41.0, ["今日は天気がとても良いです。"], "read some translations to judge"),
+        (41.0, ["The shop is closed."] * 100, "can be used as they are"),
+        (0.0, ["The shop is closed."] * 100, "Hardly of use yet"),
+        (41.0, ["The shop is closed."] * 10, "So few lines"),
+        (41.0, ["今天的天气很好。"] * 100, "can be used as they are"),
+        (41.0, ["今日は天気がとても良いです。"] * 100, "read some translations to judge"),
         (0.0, ["house", "bread"], "too short for BLEU"),
     ],
 )
 def test_what_a_score_promises(bleu: float, references: list[str], expected: str) -> None:
-    """Nothing where BLEU says nothing, nor where it counts characters, of which a few in a row are soon right."""
+    """Nothing where BLEU says nothing or counts characters, of which a few in a row are soon right."""
     assert expected in meaning_of(bleu, references, tokenized=False)
 
 
