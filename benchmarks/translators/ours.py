@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.translators import Pieces, Sentences, Size
+from qknorm.attention.norms import LpKind
 from qknorm.attention.scale import henry_scale
 from qknorm.data.batches import Encoded, FixedPairs
 from qknorm.data.prepared import Prepared, PreparedDirection
@@ -58,7 +59,7 @@ class OurLearner:
 def make_model(sentences: Sentences, size: Size, qk_norm: str) -> TranslatorModel:
     target_pieces = torch.zeros(sentences.vocabulary, dtype=torch.bool)
     target_pieces[sentences.target_vocabulary] = True
-    config = replace(size, qk_norm=qk_norm, scale_init=henry_scale(72))
+    config = replace(size, qk_norm=LpKind(scale_init=henry_scale(72)) if qk_norm == "lp" else qk_norm)
     return TranslatorModel(config, {("en", "gl"): target_pieces})
 
 
