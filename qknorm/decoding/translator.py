@@ -107,7 +107,7 @@ class Translator:
         subwords = run.vocabulary_of(parts)
         model = make_model(recipe, parts, len(subwords))
         direction = _chosen(model.directions, pair)
-        if not run.checkpoints.load_best(model):
+        if run.checkpoints.load_best(model) is None:
             raise InputError(f"{folder} has no whole checkpoint; go on with: {command_to_resume(run.folder)}")
         decoding = recipe.decoding
         return cls(
