@@ -53,6 +53,7 @@ from benchmarks.common import DEFAULT_OUT, agg_pyplot, finish, machine
 from benchmarks.translators import Decoder, Learner, Pieces, Sentences, Size
 from benchmarks.translators.ours import OurDecoder, OurLearner
 from benchmarks.translators.worker import Worker
+from qknorm.attention.norms import PlainKind, kind_of
 from qknorm.data.subwords import EOS, SPECIAL_PIECES, UNK
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Translator
@@ -142,7 +143,7 @@ class Trained:
 
     @property
     def is_plain(self) -> bool:
-        return self.translator.model.config.qk_norm == "none"
+        return kind_of(self.translator.model.config.qk_norm) == PlainKind()
 
     def our_decoder(self) -> OurDecoder:
         return OurDecoder(self.translator.model, self.translator.settings)

@@ -59,6 +59,7 @@ TESTED_BY = {
     "metrics/metric.py": "metrics/test_table.py",
     "ops/_dispatch.py": "ops/test_table.py",
     "processes.py": "journeys/test_processes.py",
+    "runs/recipe_part.py": "runs/test_recipe.py",
     "tasks/description.py": "tasks/test_table.py",
     "training/loggers/logger.py": "training/loggers/test_table.py",
     "training/planned.py": "journeys/test_planning.py",

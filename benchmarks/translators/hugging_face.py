@@ -17,6 +17,7 @@ from transformers import MarianConfig, MarianMTModel, PegasusConfig, PegasusForC
 from benchmarks.translators import Pieces, Sentences, Size
 from benchmarks.translators.ours import size_of
 from qknorm.attention.module import QKNormAttention
+from qknorm.attention.norms import PlainKind, kind_of
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS, PAD
 from qknorm.decoding.beam import BeamSettings
@@ -86,7 +87,7 @@ def as_pegasus(model: TranslatorModel) -> PegasusForConditionalGeneration:
     The language vectors become part of its tables of positions; its bias keeps what may not be said from being said.
     """
     config = model.config
-    if (config.qk_norm, config.norm, config.placement) != ("none", "layer", "pre"):
+    if (kind_of(config.qk_norm), config.norm, config.placement) != (PlainKind(), "layer", "pre"):
         raise InputError("Pegasus is a standard transformer: qk_norm=none norm=layer placement=pre")
     vectors = model.embedding.vectors().detach()
     theirs = PegasusForConditionalGeneration(

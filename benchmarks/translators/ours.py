@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.translators import Pieces, Sentences, Size
+from qknorm.attention.norms import LpKind
 from qknorm.attention.scale import henry_scale
 from qknorm.data.batches import Encoded, FixedPairs
 from qknorm.data.prepared import Prepared, PreparedDirection
@@ -64,8 +65,7 @@ def make_model(sentences: Sentences, size: Size, qk_norm: str) -> TranslatorMode
         encoder_layers=size.encoder_layers,
         decoder_layers=size.decoder_layers,
         heads=size.heads,
-        qk_norm=qk_norm,
-        scale_init=henry_scale(72),
+        qk_norm=LpKind(scale_init=henry_scale(72)) if qk_norm == "lp" else qk_norm,
         label_smoothing=size.label_smoothing,
         dropout=size.dropout,
         attention_dropout=size.dropout,

@@ -79,7 +79,7 @@ def test_less_is_not(model: GPT, strength: float) -> None:
 
 def test_a_grafted_model_is_one_of_the_usual_kind(model: GPT) -> None:
     qknorm.graft(model, [windows()], move=0.0)
-    usual = GPT(dataclasses.replace(CONFIG, qk_norm="lp", per_head_scale=True))
+    usual = GPT(dataclasses.replace(CONFIG, qk_norm={"kind": "lp", "per_head_scale": True}))
     usual.load_state_dict(model.state_dict())
     assert copying_loss(usual) == pytest.approx(copying_loss(model), rel=1e-5)
 

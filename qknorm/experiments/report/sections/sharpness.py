@@ -49,7 +49,7 @@ seed){% endif %}.</p>
 
 def _group(system: System) -> Group:
     run = system.first
-    if run.recipe.model.qk_norm != "lp":
+    if run.recipe.model.qk_norm.kind != "lp":
         return Group(system.name, f"has no g: its attention is that of {words.attention(run.recipe.model)}.", [])
     if not any(each.scales for each in run.validations):
         return Group(system.name, "has learned no g so far.", [])
