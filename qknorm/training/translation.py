@@ -329,8 +329,8 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
         label = f"test {direction.name}" if len(sets) > 1 else "test"
         told = ", ".join(f"{METRICS[name].label} {values.measures[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values.lines:,} lines)")
-        for note, lines in Counter(note for best in translated for note in best.notes).items():
-            console.print(f"  {note} ({lines:,} lines)")
+        for note, number in Counter(note for best in translated for note in best.notes).items():
+            console.print(f"  {note} ({number:,} lines)")
         console.print(f"  {meaning_of(values.bleu, references, tokenized)}")
 
 
