@@ -77,7 +77,7 @@ TARGETS = (
 GROWTH_TARGET = 1.5  # the cost of a piece in the longest output, relative to one in the shortest
 EQUAL_TARGET = 0.98  # share of sentences for which a system with our weights finds our translation
 
-SIZE = Size()
+SIZE = Size(dim=256, feed_forward=1024, encoder_layers=4, decoder_layers=4, heads=4)
 VOCABULARY = 8000
 # Measured on the dev and test sets of IWSLT'15 English–Vietnamese in 8,000 joint pieces: lengths with EOS are
 # log-normal, and so is the target's length over the source's; so large a share of the pieces occurs in a target.

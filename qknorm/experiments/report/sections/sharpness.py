@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Self
 
 from qknorm.experiments.report import words
@@ -66,10 +65,6 @@ def scale_lines(validations: Sequence[ValidationLine], pattern: str, start: floa
     names = dict.fromkeys(name for each in validations for name in each.scales if re.fullmatch(pattern, name))
     lines = []
     for layer, name in enumerate(names):
-        course = [(float(each.step), _mean(each.scales[name])) for each in validations if name in each.scales]
+        course = [(float(each.step), each.mean_scales[name]) for each in validations if name in each.scales]
         lines.append(Line(f"layer {layer + 1}", [(0.0, start), *course] if start is not None else course, layer))
     return lines
-
-
-def _mean(value: float | list[float]) -> float:
-    return fmean(value) if isinstance(value, list) else value
