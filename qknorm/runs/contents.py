@@ -5,6 +5,7 @@ That of corpus.json lies where a corpus is made, in data/corpus_report.py.
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -64,6 +65,11 @@ class _Measures(Measured):
 
 class ValidationLine(Details, _Measures):
     """A line of metrics.jsonl."""
+
+    def mean_scale(self, layer: str) -> float | None:
+        """g of a layer, the mean over its heads where they differ; None where it has none."""
+        scale = self.scales.get(layer)
+        return fmean(scale) if isinstance(scale, list) else scale
 
     @property
     def dev_bleu(self) -> float | None:

@@ -10,7 +10,7 @@ from qknorm.attention.norms import KINDS
 from qknorm.models.gpt import GPTConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.runs.choices import OneOf
-from qknorm.runs.recipe import Precision, RecipePart, Seed
+from qknorm.runs.recipe import AnyRecipe, Precision, RecipePart, Seed
 
 
 class TextRecipe(RecipePart):
@@ -122,17 +122,15 @@ class LanguageTrainingRecipe(RecipePart):
     """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
 
-class LanguageRecipe(RecipePart):
+class LanguageRecipe(AnyRecipe):
     """One run of a language model."""
 
+    title: ClassVar[str] = "Language models"
     product: ClassVar[str] = "a language model"
     command: ClassVar[str] = "generate"
-    """What it is used with."""
 
     task: Literal["language"] = "language"
     """What is learned; `translation` is a recipe of another kind."""
-    name: str = Field("run", coerce_numbers_to_str=True)
-    """The run folder is runs/NAME."""
     data: TextRecipe
     model: GPTRecipe = GPTRecipe()
     training: LanguageTrainingRecipe = LanguageTrainingRecipe()

@@ -119,10 +119,10 @@ class ProgressReport:
 
     def _log(self, line: ValidationLine) -> None:
         """Tell the loggers every number of a validation."""
-        means = {f"g/{name}": _mean(scale) for name, scale in line.scales.items()}
         numbers = {name: value for name, value in line.content().items() if isinstance(value, float)}
+        numbers |= {f"g/{name}": scale for name in line.scales if (scale := line.mean_scale(name)) is not None}
         for logger in self._loggers:
-            logger.log(numbers | means, line.step)
+            logger.log(numbers, line.step)
 
     def say(self, text: str) -> None:
         """Print some lines above the bar."""
@@ -143,7 +143,3 @@ def scales_of(model: nn.Module) -> dict[str, float | list[float]]:
         for name, parameter in model.named_parameters()
         if name.endswith("q_norm.scale")
     }
-
-
-def _mean(scale: float | list[float]) -> float:
-    return sum(scale) / len(scale) if isinstance(scale, list) else scale

@@ -20,9 +20,9 @@ from qknorm.experiments.cells import REPEATS, Cell, Runner, check_missing
 from qknorm.experiments.minutes import by_one_plan
 from qknorm.experiments.sweep.about import OF_LOSSES, About
 from qknorm.experiments.sweep.results import PLAN
-from qknorm.runs.any_recipe import SWEEP_KEYS, AnyRecipe, kind_of
+from qknorm.runs.any_recipe import SWEEP_KEYS, kind_of
 from qknorm.runs.language_recipe import LanguageRecipe
-from qknorm.runs.recipe import Recipe, checked, read_recipe, say_what_is_renamed, with_overrides
+from qknorm.runs.recipe import AnyRecipe, Recipe, checked, read_recipe, say_what_is_renamed, with_overrides
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS
 
