@@ -22,8 +22,6 @@ class LayerAttention(Stored):
     g: Heads | None = None
     bound: Heads | None
     """Of the logits; None where there is no such bound."""
-    p: Heads | None = None
-    """Where it is learned."""
     entropy: Heads
     saturated: Heads
     largest_logit: Heads
@@ -62,14 +60,14 @@ class _Measures(Measured):
     scales: dict[str, float | Heads] = Field({})
     """g of each attention layer by its name: a number, or one per head."""
 
+    @property
+    def mean_scales(self) -> dict[str, float]:
+        """The same, where every head has its own their mean."""
+        return {name: fmean(g) if isinstance(g, list) else g for name, g in self.scales.items()}
+
 
 class ValidationLine(Details, _Measures):
     """A line of metrics.jsonl."""
-
-    def mean_scale(self, layer: str) -> float | None:
-        """g of a layer, the mean over its heads where they differ; None where it has none."""
-        scale = self.scales.get(layer)
-        return fmean(scale) if isinstance(scale, list) else scale
 
     @property
     def dev_bleu(self) -> float | None:

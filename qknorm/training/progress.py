@@ -119,10 +119,10 @@ class ProgressReport:
 
     def _log(self, line: ValidationLine) -> None:
         """Tell the loggers every number of a validation."""
+        means = {f"g/{name}": scale for name, scale in line.mean_scales.items()}
         numbers = {name: value for name, value in line.content().items() if isinstance(value, float)}
-        numbers |= {f"g/{name}": scale for name in line.scales if (scale := line.mean_scale(name)) is not None}
         for logger in self._loggers:
-            logger.log(numbers, line.step)
+            logger.log(numbers | means, line.step)
 
     def say(self, text: str) -> None:
         """Print some lines above the bar."""

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qknorm.attention.scale import henry_scale
 from qknorm.cache import cache_folder
 from qknorm.data import corpora
 from qknorm.data.cleaning import Rules, normalized
@@ -152,11 +151,9 @@ def _split_files(direction: DirectionRecipe, folder: Path) -> list[Path]:
 
 def parts_of(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> ModelParts:
     """What a model of this text is made of besides its weights."""
-    start = recipe.model.scale_init
-    if start == "henry":
-        scale_init: float | None = henry_scale(max(prepared.length(recipe.model.scale_percentile), 2.0))
-    else:
-        scale_init = None if start == "comparable" else start
+    model = recipe.model
+    length = max(prepared.length(model.scale_percentile), 2.0)
+    scale_init = model.qk_norm.first_scale(length, model.dim // model.heads)
     directions = [_direction_parts(direction, sets, recipe, prepared) for direction in sets]
     return ModelParts(
         scale_init=scale_init,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import random
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ from qknorm.data.textfiles import read_lines
 from qknorm.decoding.decoders import DECODERS, make_decoder
 from qknorm.decoding.translator import word_links
 from qknorm.errors import InputError
+from qknorm.runs import checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +28,26 @@ def translator(trained_run: Path) -> Translator:
 @pytest.fixture(scope="module")
 def lines(trained_run: Path) -> list[str]:
     return [*read_lines(trained_run / "test" / "source.txt")][:66]
+
+
+def test_loading_reads_each_file_once_and_the_optimiser_never(
+    trained_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What safetensors reads by itself would not be seen here, so it may not."""
+    opened = Counter[str]()
+
+    def counted(file: Any, *arguments: Any, **options: Any) -> Any:
+        opened[Path(file).name] += 1
+        return opening(file, *arguments, **options)
+
+    opening = io.open
+    monkeypatch.setattr(io, "open", counted)
+    for name in ("load_file", "safe_open"):
+        monkeypatch.delattr(checkpoint, name)
+    Translator.load(trained_run)
+    assert opened == dict.fromkeys(
+        ["recipe.yaml", "pairs.json", "tokenizer.json", "corpus.json", "best", "state.json", "model.safetensors"], 1
+    )
 
 
 @pytest.mark.parametrize("decoder", DECODERS)

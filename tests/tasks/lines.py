@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from qknorm.runs.contents import Result
-from qknorm.runs.recipe import AnyRecipe, RecipePart, refuse_changes
+from qknorm.runs.recipe import AnyRecipe, refuse_changes
+from qknorm.runs.recipe_part import RecipePart
 from qknorm.runs.run import Run, refuse_to_overwrite
 from qknorm.screen import Screen
 from qknorm.tasks.description import OPERATIONS, TaskDescription

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 from qknorm.experiments.report import words
-from qknorm.experiments.report.charts import Curve
+from qknorm.experiments.report.charts import Curve, Point
 from qknorm.experiments.report.contests import System
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Figure, Group, Section, course, figures
@@ -49,7 +48,7 @@ seed){% endif %}.</p>
 
 def _group(system: System) -> Group:
     run = system.first
-    if run.recipe.model.qk_norm != "lp":
+    if run.recipe.model.qk_norm.kind != "lp":
         return Group(system.name, f"has no g: its attention is that of {words.attention(run.recipe.model)}.", [])
     if not any(line.scales for line in run.validations):
         return Group(system.name, "has learned no g so far.", [])
@@ -65,5 +64,10 @@ def scale_curves(validations: Sequence[ValidationLine], pattern: str, start: flo
     """g of each layer whose name fits, from its start on; where every head has its own, their mean."""
     names = dict.fromkeys(name for line in validations for name in line.scales if re.fullmatch(pattern, name))
     first = [] if start is None else [(0.0, start)]
-    courses = [course(validations, partial(ValidationLine.mean_scale, layer=name)) for name in names]
-    return [Curve(f"layer {layer + 1}", [*first, *points], layer) for layer, points in enumerate(courses)]
+    return [
+        Curve(f"layer {layer + 1}", [*first, *_points(validations, name)], layer) for layer, name in enumerate(names)
+    ]
+
+
+def _points(validations: Sequence[ValidationLine], name: str) -> list[Point]:
+    return course(validations, lambda line: line.mean_scales.get(name))
