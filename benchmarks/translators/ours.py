@@ -12,7 +12,7 @@ import torch
 from benchmarks.translators import Pieces, Sentences, Size
 from qknorm.attention.scale import henry_scale
 from qknorm.data.batches import Encoded, FixedPairs
-from qknorm.data.prepared import Prepared, PreparedDirection
+from qknorm.data.prepared import ParallelFiles, Prepared, PreparedDirection, PreparedSet
 from qknorm.data.subwords import Subwords
 from qknorm.decoding.beam import BeamSettings, beam_search
 from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
@@ -37,11 +37,11 @@ class OurLearner:
             "benchmark",
         )
         model = make_model(sentences, size, qk_norm)
-        direction = PreparedDirection(
-            [], [], FixedPairs(Encoded.from_lists(sentences.sources), Encoded.from_lists(sentences.targets)), {}, Path()
-        )
+        pairs = FixedPairs(Encoded.from_lists(sentences.sources), Encoded.from_lists(sentences.targets))
+        train, nothing = PreparedSet([], [], pairs), PreparedSet([], [], FixedPairs(*[Encoded.from_lists([])] * 2))
+        direction = PreparedDirection(ParallelFiles(Path(), Path()), train, nothing, nothing, {}, Path())
         unused = Subwords.learn(["a"], 1, "words")  # the sentences are pieces already
-        task = TranslationTask(recipe, model, Prepared(unused, [direction], Path()), [], Screen(quiet=True))
+        task = TranslationTask(recipe, model, Prepared(unused, [direction], Path()), Screen(quiet=True))
         settings = TrainerSettings(validate_every=10**9, max_validations=1, clip=1.0)
         schedule = Constant(3e-4)
         optimizer = make_optimiser(model, recipe.training)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,8 @@ from torch import Tensor, nn
 
 from qknorm import processes
 from qknorm.counting.kept import translations
-from qknorm.data.batches import Batch, BatchSampler, Encoded
-from qknorm.data.importers import Pair
+from qknorm.data.batches import Batch, BatchSampler, FixedPairs
 from qknorm.data.prepared import Prepared
-from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.ops import load_kernels
@@ -35,7 +32,7 @@ from qknorm.screen import Screen
 from qknorm.training import planner
 from qknorm.training.half import autocast, use_half_products
 from qknorm.training.planner import Corpus, Plan
-from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
+from qknorm.training.sets import parts_of, prepared_text
 from qknorm.training.speed import operations_per_second, seconds_per_update
 
 _BATCHES_MEASURED = 64
@@ -45,37 +42,37 @@ _BY_CHRF = "Most lines are too short for BLEU, so the best checkpoint is chosen 
 Content = Mapping[str, Any]
 
 
-def planned_recipe(recipe: Recipe, folder: Path, console: Screen) -> Recipe:
-    """The recipe with all that its minutes decide, for a new run in `folder`."""
-    planning = _Planning(recipe, folder, console)
+def planned_recipe(recipe: Recipe, console: Screen) -> tuple[Recipe, Prepared]:
+    """The recipe with all that its minutes decide, and its text as it was made ready for that."""
+    planning = _Planning(recipe, console)
     planning.choose_metric()
     planning.choose_model()
     planning.choose_precision()
-    return planning.choose_length()
+    return planning.choose_length(), planning.prepared
 
 
 class _Planning:
     """One decision after the other, each laid under what the recipe says itself."""
 
-    def __init__(self, recipe: Recipe, folder: Path, console: Screen) -> None:
+    def __init__(self, recipe: Recipe, console: Screen) -> None:
         assert recipe.minutes is not None
         if processes.device().type == "cpu":
             load_kernels()  # before the clock begins: on a busy machine they may take minutes to compile, once
         self._began, self._seconds, self._console = time.monotonic(), recipe.minutes * 60, console
         self._given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
         self._planned: Content = planner.START
-        self._sets = read_sets(self._recipe().data, TranslatorRun(folder).data_folder)
-        self._planned = merged(self._planned, {"data": {"merges": planner.merges_for(_words(self._sets))}})
-        self._prepared = prepare_sets(self._sets, self._recipe().data)
-        self._corpus = _corpus(self._sets, self._prepared)
+        merges = None if "merges" in self._given.get("data", {}) else planner.merges_for
+        self.prepared = prepared_text(self._recipe().data, merges)
+        self._planned = merged(self._planned, {"data": {"merges": self.prepared.merges}})
+        self._corpus = _corpus(self.prepared)
         if self._recipe().model.embedding_init == "counted":
-            translations(self._prepared, console)  # kept, and found again when training begins
+            translations(self.prepared, console)  # kept, and found again when training begins
         self._remarks: list[str] = []
 
     def choose_metric(self) -> None:
         """chrF, where BLEU of a dev set says nothing: of a glossary, the checkpoint that says too much has the most."""
         tokenized = self._recipe().data.scheme == "words"
-        dev_sets = [[pair.target for pair in direction.dev] for direction in self._sets]
+        dev_sets = [direction.dev.targets for direction in self.prepared.directions]
         is_given = "metric" in self._given.get("training", {})
         if not is_given and any(is_too_short_for_bleu(references, tokenized) for references in dev_sets):
             self._planned = merged(self._planned, {"training": {"metric": "chrf"}})
@@ -83,7 +80,7 @@ class _Planning:
 
     def choose_model(self) -> None:
         operations = operations_per_second(processes.device()) * processes.count() * self._seconds_left()
-        shape = asdict(planner.shape_for(operations, len(self._prepared.subwords), self._corpus.positions))
+        shape = asdict(planner.shape_for(operations, len(self.prepared.subwords), self._corpus.positions))
         dim = self._given.get("model", {}).get("dim", shape["dim"])
         shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
         budget = planner.budget_for(dim, self._recipe().training.optimizer)
@@ -95,7 +92,7 @@ class _Planning:
         is_choice = processes.device().type == "cpu" and HAS_HALF_PRODUCTS
         choices = ("float32", "bf16") if is_choice else ("float32",)
         plans = [merged(self._planned, {"training": {"precision": precision}}) for precision in choices]
-        speeds = [_speed(self._recipe(plan), self._sets, self._prepared) for plan in plans]
+        speeds = [_speed(self._recipe(plan), self.prepared) for plan in plans]
         self._speed, self._planned = min(zip(speeds, plans, strict=True), key=lambda choice: choice[0])
 
     def choose_length(self) -> Recipe:
@@ -117,7 +114,7 @@ class _Planning:
         return self._seconds - (time.monotonic() - self._began)
 
 
-def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: Prepared, console: Screen) -> Recipe:
+def prolong(run: TranslatorRun, minutes: float, prepared: Prepared, console: Screen) -> Recipe:
     """Let a run that has ended go on for this many minutes, from where its learning rate began to fall.
 
     The run is changed last: what is refused here leaves it as it was. Returns its new recipe.
@@ -134,14 +131,14 @@ def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: 
         command = processes.command_to_resume(run.folder, processes.count())
         raise InputError(f"{run.folder} has not ended yet, so it cannot be prolonged; go on with: {command}")
     checkpoints.refuse_other_processes(stable)
-    speed = _speed(recipe, sets, prepared)
-    more = planner.plan(_corpus(sets, prepared), minutes * 60, *speed)
+    speed = _speed(recipe, prepared)
+    more = planner.plan(_corpus(prepared), minutes * 60, *speed)
     done = int(stable.name.removeprefix("step-"))
     settings = planner.prolonged(done, more, recipe.training.validate_every, recipe.training.max_validations)
     prolonged = checked(Recipe, merged(recipe.model_dump(), settings), "the prolonged recipe")
     ended, total = checkpoints.progress(newest or stable)["step"], settings["training"]["max_updates"]
     if total <= ended:
-        needed = planner.plan(_corpus(sets, prepared), minutes * 60, *speed, ended - done).seconds / 60
+        needed = planner.plan(_corpus(prepared), minutes * 60, *speed, ended - done).seconds / 60
         raise InputError(
             f"{minutes:g} minutes are too few: {run.folder} would go on from update {done:,}, before its learning rate "
             f"fell, and {ended:,} updates, as many as it had, take about {needed:.2g} minutes from there; give it more"
@@ -163,34 +160,22 @@ def _has_ended(progress: Mapping[str, Any], recipe: Recipe) -> bool:
     return bool(progress["validated"] == progress["step"] == (end if planned == total else total))
 
 
-def _words(sets: Sequence[Sets]) -> int:
-    """Of the training text, both sides."""
-    files = [path for direction in sets for path in (direction.train.source, direction.train.target)]
-    return sum(len(line.split()) for path in files for line in read_lines(path))
+def _corpus(prepared: Prepared) -> Corpus:
+    sets = zip(*([direction.train, direction.dev, direction.test] for direction in prepared.directions), strict=True)
+    return Corpus(*(sum(_longer(pairs.encoded) for pairs in same) for same in sets))
 
 
-def _corpus(sets: Sequence[Sets], prepared: Prepared) -> Corpus:
-    sides = [(direction.encoded.source, direction.encoded.target) for direction in prepared.directions]
-    dev, test = (sum(_positions(getattr(own, split), prepared) for own in sets) for split in ("dev", "test"))
-    return Corpus(sum(_longer(*side) for side in sides), dev, test)
-
-
-def _positions(pairs: Sequence[Pair], prepared: Prepared) -> int:
-    sides = [Encoded.from_lists(prepared.subwords.encode([pair[side] for pair in pairs])) for side in (0, 1)]
-    return _longer(*sides)
-
-
-def _longer(source: Encoded, target: Encoded) -> int:
+def _longer(pairs: FixedPairs) -> int:
     """Pieces on the longer side of each pair, EOS included: what `training.budget` counts."""
-    return int((np.maximum(source.lengths, target.lengths) + 1).sum())
+    return int((np.maximum(pairs.source.lengths, pairs.target.lengths) + 1).sum())
 
 
-def _speed(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[float, float]:
+def _speed(recipe: Recipe, prepared: Prepared) -> tuple[float, float]:
     """Seconds of an update, and how many positions it learns, as this machine trains this very model."""
-    model = make_model(recipe, parts_of(recipe, sets, prepared), len(prepared.subwords)).to(processes.device())
+    model = make_model(recipe, parts_of(recipe, prepared), len(prepared.subwords)).to(processes.device())
     if recipe.training.precision == "bf16" and processes.device().type == "cpu":
         use_half_products(model)
-    directions, training = [direction.encoded for direction in prepared.directions], recipe.training
+    directions, training = [direction.train.encoded for direction in prepared.directions], recipe.training
     batches = list(islice(BatchSampler(directions, training.budget, training.seed), _BATCHES_MEASURED))
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
