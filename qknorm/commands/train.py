@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -49,6 +50,7 @@ def _train(
     runs: Path,
 ) -> None:
     from qknorm import processes
+    from qknorm.data.importers import is_memory
     from qknorm.runs.any_recipe import AnyRecipe, load_any_recipe
     from qknorm.runs.recipe import make_recipe, settings_for_files
     from qknorm.runs.run import Run, folder_of
@@ -72,6 +74,8 @@ def _train(
     elif recipe.is_dir():
         folder, more = recipe, minutes
         chosen = load_any_recipe(Run.open(folder).recipe_file, settings, is_of_run=True)
+    elif is_memory(recipe) and recipe.exists():
+        raise InputError(f"{recipe} holds text, not a recipe; {_how_to_import(recipe)}")
     else:
         if minutes is not None:
             _check_plannable(recipe)
@@ -89,7 +93,16 @@ def _check_plannable(recipe: Path) -> None:
 
     kind = kind_of(read_recipe(recipe), str(recipe))
     if "minutes" not in kind.model_fields:
-        raise InputError(
-            f"--minutes are planned for translators; {kind.product} is trained for training.iterations, "
-            "such as iterations=2000"
-        )
+        raise InputError(f"{kind.product} is not planned by --minutes; its recipe says how long it is trained")
+
+
+def _how_to_import(memory: Path) -> str:
+    """The two commands that train on a translation memory."""
+    from qknorm.data.importers import languages_in
+
+    source, target = languages_in(memory)
+    name = shlex.quote(memory.name.partition(".")[0] or "mine")
+    return (
+        f"make two files of it with: qknorm data import {shlex.quote(str(memory))} --source {source} "
+        f"--target {target} --out {name}, and train with: qknorm train --src {name}.{source} --tgt {name}.{target}"
+    )

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, ParseError
 
 import polib
@@ -61,6 +61,21 @@ def is_memory(path: Path) -> bool:
     return _ending(path) in FORMATS
 
 
+def languages_in(path: Path) -> tuple[str, str]:
+    """The codes by which a memory can be imported: of a format that names none, any will do."""
+    ending, known = _ending(path), list[str]()
+    if ending == "tmx":
+        units = (list(dict.fromkeys(code for code, _ in _segments(unit))) for unit in _units(path))
+        known = next((codes for codes in units if len(codes) > 1), [])
+    elif ending == "jsonl":
+        texts = _texts(next(read_lines(path), "{}"), f"{path}, line 1")
+        known = [key for key, text in texts.items() if isinstance(text, str)]
+    elif ending in ("po", "mo"):
+        known = ["en", _catalogue(path).metadata.get("Language", "")]
+    usable = len(known) > 1 and known[0] != known[1] and all(re.fullmatch(r"[\w-]+", code) for code in known[:2])
+    return (known[0], known[1]) if usable else ("source", "target")
+
+
 def _ending(path: Path) -> str:
     return path.name.lower().removesuffix(".gz").rpartition(".")[2]
 
@@ -82,15 +97,7 @@ def _read_jsonl(path: Path, source_language: str, target_language: str) -> Itera
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
-        except RecursionError:
-            raise InputError(f"{path}, line {number}: nested too deeply to be a sentence pair") from None
-        texts = record.get("translation", record) if isinstance(record, dict) else {}
-        if not isinstance(texts, dict):
-            texts = {}
+        texts = _texts(line, f"{path}, line {number}")
         for language in (source_language, target_language):
             if not isinstance(texts.get(language), str):
                 raise InputError(f'{path}, line {number}: there is no text under the key "{language}"')
@@ -99,34 +106,51 @@ def _read_jsonl(path: Path, source_language: str, target_language: str) -> Itera
         yield Pair(_one_line(texts[source_language]), _one_line(texts[target_language]))
 
 
+def _texts(line: str, where: str) -> dict[str, Any]:
+    """By language."""
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno})") from None
+    except RecursionError:
+        raise InputError(f"{where}: nested too deeply to be a sentence pair") from None
+    texts = record.get("translation", record) if isinstance(record, dict) else {}
+    return texts if isinstance(texts, dict) else {}
+
+
 def _read_tmx(path: Path, source_language: str, target_language: str) -> Iterator[Pair]:
-    """Translation units that have both languages. External entities and entity bombs are refused by the parser."""
+    """Translation units that have both languages."""
     seen: Counter[str] = Counter()
     pairs = 0
+    for unit in _units(path):
+        segments = list(_segments(unit))
+        seen.update(language for language, _ in segments)
+        sources, targets = (_pick(segments, language) for language in (source_language, target_language))
+        for source, target in itertools.product(sources, targets):
+            pairs += 1
+            yield Pair(source, target)
+    if not pairs:
+        languages = ", ".join(sorted(seen)) or "none"
+        raise InputError(
+            f"{path}: no unit has both {source_language} and {target_language}; its languages are: {languages}"
+        )
+
+
+def _units(path: Path) -> Iterator[Element]:
+    """The translation units of a TMX. External entities and entity bombs are refused by the parser."""
     with open_bytes(path) as file:
         try:
             body = Element("body")
             for event, element in iterparse(file, events=("start", "end"), forbid_dtd=False):
                 if event == "start" and element.tag == "body":
                     body = element
-                if event != "end" or element.tag != "tu":
-                    continue
-                segments = list(_segments(element))
-                seen.update(language for language, _ in segments)
-                sources, targets = (_pick(segments, language) for language in (source_language, target_language))
-                body.clear()  # or memory would grow with the file
-                for source, target in itertools.product(sources, targets):
-                    pairs += 1
-                    yield Pair(source, target)
+                if event == "end" and element.tag == "tu":
+                    yield element
+                    body.clear()  # or memory would grow with the file
         except DefusedXmlException as error:
             raise InputError(f"{path}: refused, since it defines an XML entity ({type(error).__name__})") from None
         except (ParseError, ValueError, LookupError) as error:  # the latter two for encodings it does not know
             raise InputError(f"{path}: not well-formed XML ({error})") from None
-    if not pairs:
-        languages = ", ".join(sorted(seen)) or "none"
-        raise InputError(
-            f"{path}: no unit has both {source_language} and {target_language}; its languages are: {languages}"
-        )
 
 
 def _segments(unit: Element) -> Iterator[tuple[str, str]]:
@@ -156,17 +180,7 @@ def _pick(segments: Sequence[tuple[str, str]], language: str) -> list[str]:
 
 def _read_gettext(path: Path, *_languages: str) -> Iterator[Pair]:
     """Translated entries; fuzzy and obsolete ones are left out. A plural gives its singular and its first plural."""
-    suffix = _ending(path)
-    with tempfile.NamedTemporaryFile(suffix="." + suffix) as unpacked:  # polib reads files by name
-        with open_bytes(path) as file:
-            unpacked.write(file.read())
-        unpacked.flush()
-        try:
-            catalogue = polib.pofile(unpacked.name) if suffix == "po" else polib.mofile(unpacked.name)
-        except (OSError, ValueError, IndexError, struct.error) as error:
-            reason = str(error).replace(unpacked.name, path.name).strip() or "unreadable"
-            raise InputError(f"{path}: not a gettext {suffix.upper()} file: {reason}") from None
-    for entry in catalogue:
+    for entry in _catalogue(path):
         if entry.obsolete or (isinstance(entry, polib.POEntry) and entry.fuzzy):
             continue
         if entry.msgid_plural:
@@ -178,6 +192,19 @@ def _read_gettext(path: Path, *_languages: str) -> Iterator[Pair]:
         for original, translation in pairs:
             if translation:
                 yield Pair(_one_line(original), _one_line(translation))
+
+
+def _catalogue(path: Path) -> polib.POFile | polib.MOFile:
+    suffix = _ending(path)
+    with tempfile.NamedTemporaryFile(suffix="." + suffix) as unpacked:  # polib reads files by name
+        with open_bytes(path) as file:
+            unpacked.write(file.read())
+        unpacked.flush()
+        try:
+            return polib.pofile(unpacked.name) if suffix == "po" else polib.mofile(unpacked.name)
+        except (OSError, ValueError, IndexError, struct.error) as error:
+            reason = str(error).replace(unpacked.name, path.name).strip() or "unreadable"
+            raise InputError(f"{path}: not a gettext {suffix.upper()} file: {reason}") from None
 
 
 FORMATS: dict[str, Callable[[Path, str, str], Iterator[Pair]]] = {

@@ -191,7 +191,7 @@ def _contents(files: ParallelFiles, directions: Sequence[ParallelFiles]) -> list
     for other in directions:
         if other.is_reverse_of(files):
             paths += [path for held_out in other.given.values() for path in held_out[::-1]]
-    return [path and _content(path) for path in (*paths, *files.noted)]
+    return [None if path is None else _content(path) for path in (*paths, *files.noted)]
 
 
 def _content(path: Path) -> _Content:
@@ -335,7 +335,8 @@ def _load(folder: Path, directions: Sequence[ParallelFiles]) -> list[PreparedDir
         loaded = []
         for number, (files, report) in enumerate(zip(directions, reports, strict=True)):
             place = _place(folder, number)
-            loaded.append(PreparedDirection(files, *(_load_set(place, name) for name in SPLITS), report, place))
+            train, dev, test = (_load_set(place, name) for name in SPLITS)
+            loaded.append(PreparedDirection(files, train, dev, test, report, place))
     except (SafetensorError, OSError, ValueError, LookupError) as error:
         raise InputError(f"{folder} is damaged ({error}); delete the folder and start again") from None
     return loaded

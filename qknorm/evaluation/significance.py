@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 
 from qknorm.errors import InputError
+from qknorm.evaluation.intervals import Flags, Floats, measured, share
 from qknorm.metrics.table import bleu_metric
 
 Method = Literal["bootstrap", "randomization"]
-Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _SEED = 12345
@@ -26,8 +26,8 @@ _TRIALS = 10_000  # of the randomisation
 class Comparison:
     """One system against the first, the baseline.
 
-    An interval is where a number lies in 95 % of the bootstrap's samples: for these trained models, had there been
-    other test sentences of the same kind. Where there are several seeds, it also holds the doubt about their mean.
+    The interval of one seed is where a number lies in 95 % of the bootstrap's samples: for this trained model, had
+    there been other test sentences of the same kind. That of several seeds is for other seeds, too (Student's t).
     """
 
     name: str
@@ -59,11 +59,11 @@ def compare(
 ) -> list[Comparison]:
     """Compare systems with the first of them on the same sentences. A system is a list of runs, one for each seed.
 
-    bootstrap: paired bootstrap resampling (Koehn 2004) of the mean BLEU over seeds. Where there are several, the doubt
-    about their mean is added: draws from Student's t, as in Welch's test of the seeds' scores.
+    bootstrap: paired bootstrap resampling of the sentences (Koehn 2004). Where there are several seeds, its variance is
+    one part of Student's t, and how the seeds vary the other: see `intervals.measured`.
     randomization: approximate randomisation (Riezler and Maxwell 2005). The outputs of two models are exchanged for
     single sentences; where there are several seeds, whole runs are exchanged between the systems.
-    Intervals are always from the bootstrap. Everything is drawn from a fixed seed. Where several systems are compared
+    Intervals never depend on the method. Everything is drawn from a fixed seed. Where several systems are compared
     with the first, their p-values are corrected by Holm's method: among many, one is sure to look different.
     """
     if len(systems) < 2:
@@ -116,42 +116,50 @@ def _rows(
 ) -> list[Comparison]:
     _check(systems, references)
     metric = bleu_metric(references, tokenized)
-    measured = [np.stack([_statistics(lines, references, metric) for lines in runs]) for runs in systems.values()]
+    counts = [np.stack([_statistics(lines, references, metric) for lines in runs]) for runs in systems.values()]
 
-    def score(counts: Counts) -> float:
-        correct, total, (hypothesis, reference) = counts[:4], counts[4:8], counts[8:]
+    def score(counted: Counts) -> float:
+        correct, total, (hypothesis, reference) = counted[:4], counted[4:8], counted[8:]
         return BLEU.compute_bleu(
             correct.tolist(), total.tolist(), int(hypothesis), int(reference), smooth_method=metric.smooth_method
         ).score
 
-    scores = [np.array([score(run.sum(0)) for run in runs]) for runs in measured]
-    resampled = _bootstrap(measured, score, samples)
-    rows = []
-    for place, (name, ours) in enumerate(zip(systems, scores, strict=True)):
-        low, high = _interval(_draws([resampled[place]], [ours]))
-        row = Comparison(name, float(ours.mean()), low, high, seeds=len(ours))
-        if len(ours) > 1:
-            row = replace(row, bleu_sd=float(ours.std(ddof=1)))
-        if place:
-            difference = float(ours.mean() - scores[0].mean())
-            draws = _draws([resampled[place], -resampled[0]], [ours, scores[0]])
-            low, high = _interval(draws)
-            if method == "bootstrap":
-                p_value = _share(np.abs(draws - difference) >= abs(difference))
-            elif len(ours) == 1:
-                p_value = _by_exchanged_sentences(measured[0][0], measured[place][0], score, trials)
-            else:
-                p_value = _by_exchanged_runs(scores[0], ours, trials)
-            row = replace(
-                row,
-                p_value=p_value,
-                p_is_bound=p_value <= _smallest(samples if method == "bootstrap" else trials),
-                difference=difference,
-                difference_low=low,
-                difference_high=high,
-            )
+    scores = [np.array([score(run.sum(0)) for run in runs]) for runs in counts]
+    first, *others = map(_System, systems, counts, scores, _bootstrap(counts, score, samples))
+    rows = [_alone(first)]
+    for system in others:
+        row = _against(first, system)
+        if method == "randomization":
+            extreme = _by_exchange(first, system, score, trials)
+            row = replace(row, p_value=share(extreme), p_is_bound=not extreme.any())
         rows.append(row)
     return rows
+
+
+class _System(NamedTuple):
+    name: str
+    counts: Counts
+    """(seeds, sentences, 10)"""
+    scores: Floats
+    """(seeds,)"""
+    resampled: Floats
+    """(samples, seeds): the scores on other sentences, the same for all systems."""
+
+
+def _alone(system: _System) -> Comparison:
+    seeds, sentences = system.counts.shape[:2]
+    value, low, high, *_ = measured([system.scores], [system.resampled], sentences)
+    spread = float(system.scores.std(ddof=1)) if seeds > 1 else None
+    return Comparison(system.name, value, low, high, seeds=seeds, bleu_sd=spread)
+
+
+def _against(first: _System, system: _System) -> Comparison:
+    sentences = system.counts.shape[1]
+    value, low, high, p_value, p_is_bound = measured(
+        [system.scores, -first.scores], [system.resampled, -first.resampled], sentences
+    )
+    differs = {"difference": value, "difference_low": low, "difference_high": high}
+    return replace(_alone(system), p_value=p_value, p_is_bound=p_is_bound, **differs)
 
 
 def _check(systems: Mapping[str, Sequence[Sequence[str]]], references: Sequence[str]) -> None:
@@ -191,34 +199,14 @@ def _bootstrap(measured: Sequence[Counts], score: Callable[[Counts], float], sam
     return sampled
 
 
-def _draws(resampled: Sequence[Floats], scores: Sequence[Floats]) -> Floats:
-    """What the sum of the systems' means might have been, with other sentences and other seeds.
-
-    What single runs make of other sentences is part of how seeds vary. It must not count twice, so the bootstrap keeps
-    only as much of its spread as the runs of a system share.
-    """
-    rng = np.random.default_rng(_SEED)
-    total = np.sum([runs.mean(1) for runs in resampled], axis=0)
-    spread, unshared = total.var(), sum(map(_unshared, resampled))
-    shared = np.sqrt(max(0.0, 1 - unshared / spread)) if spread else 0.0
-    draws: Floats = total.mean() + shared * (total - total.mean())
-    seeds = [len(runs) for runs in scores]
-    doubts = [runs.var(ddof=1) / len(runs) if len(runs) > 1 else 0.0 for runs in scores]
-    if doubt := sum(doubts):
-        freedom = doubt**2 / sum(part**2 / (count - 1) for part, count in zip(doubts, seeds, strict=True))
-        draws = draws + np.sqrt(doubt) * rng.standard_t(freedom, size=len(draws))
-    return draws
+def _by_exchange(first: _System, second: _System, score: Callable[[Counts], float], trials: int) -> Flags:
+    """In which trials chance did as much."""
+    if len(first.scores) > 1:
+        return _by_exchanged_runs(first.scores, second.scores, trials)
+    return _by_exchanged_sentences(first.counts[0], second.counts[0], score, trials)
 
 
-def _unshared(runs: Floats) -> float:
-    """The part of the variance of the mean of (samples, seeds) that comes from each run for itself."""
-    seeds = runs.shape[1]
-    if seeds == 1:
-        return 0.0
-    return float((runs - runs.mean(1, keepdims=True)).var(0).sum() / (seeds - 1) / seeds)
-
-
-def _by_exchanged_sentences(first: Counts, second: Counts, score: Callable[[Counts], float], trials: int) -> float:
+def _by_exchanged_sentences(first: Counts, second: Counts, score: Callable[[Counts], float], trials: int) -> Flags:
     rng = np.random.default_rng(_SEED)
     sums, change = (first.sum(0), second.sum(0)), second - first
     difference = abs(score(sums[1]) - score(sums[0]))
@@ -226,27 +214,14 @@ def _by_exchanged_sentences(first: Counts, second: Counts, score: Callable[[Coun
     for trial in range(trials):
         moved = rng.integers(2, size=len(first)) @ change
         differences[trial] = abs(score(sums[1] - moved) - score(sums[0] + moved))
-    return _share(differences >= difference)
+    extreme: Flags = differences >= difference
+    return extreme
 
 
-def _by_exchanged_runs(first: Floats, second: Floats, trials: int) -> float:
+def _by_exchanged_runs(first: Floats, second: Floats, trials: int) -> Flags:
     rng = np.random.default_rng(_SEED)
     scores, difference = np.concatenate([first, second]), abs(second.mean() - first.mean())
     dealt = rng.permuted(np.tile(scores, (trials, 1)), axis=1)
     differences = np.abs(dealt[:, len(first) :].mean(1) - dealt[:, : len(first)].mean(1))
-    return _share(differences >= difference - 1e-9)  # the same runs in another order may differ by rounding
-
-
-def _interval(values: Floats) -> tuple[float, float]:
-    low, high = np.percentile(values, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def _share(extreme: NDArray[np.bool_]) -> float:
-    """The p-value: how often chance did as much, the observation itself counted as one of the cases."""
-    return float((extreme.sum() + 1) / (len(extreme) + 1))
-
-
-def _smallest(cases: int) -> float:
-    """The p-value where chance never did as much."""
-    return _share(np.zeros(cases, dtype=np.bool_))
+    extreme: Flags = differences >= difference - 1e-9  # the same runs in another order may differ by rounding
+    return extreme

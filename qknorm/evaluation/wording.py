@@ -77,17 +77,18 @@ def about_interval(seeds: int) -> str:
             "with another seed."
         )
     return (
-        "where the number lies in 95 % of 1,000 test sets that are drawn from these sentences with replacement "
-        f"(bootstrap), with the doubt about the mean over {seeds} seeds added (Student's t)."
+        "where the number lies for other sentences of the same kind and other seeds: in 95 of 100 studies like this "
+        f"one, the interval holds it (Student's t of {seeds} seeds, with the share of the sentences by bootstrap and "
+        "degrees of freedom after Welch and Satterthwaite)."
     )
 
 
-def about_p(comparisons: int) -> str:
+def about_p(comparisons: int, seeds: int = 1) -> str:
     """What a p-value is, and how it was corrected."""
     holm = f", corrected by Holm's method for {comparisons} comparisons, which intervals are not"
-    corrected = holm if comparisons > 1 else ""
+    method = "paired bootstrap" if seeds == 1 else "Student's t of the seeds, as in the interval"
+    bound = " “≤” stands where no sample was as extreme." if seeds == 1 else ""
     return (
         "how often a difference of at least this size would come about by chance, were the two systems equally good; "
-        f"below {SIGNIFICANT} is usually called significant (paired bootstrap{corrected}). “≤” stands where no sample "
-        "was as extreme."
+        f"below {SIGNIFICANT} is usually called significant ({method}{holm if comparisons > 1 else ''}).{bound}"
     )

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from qknorm.attention.norms import KINDS
 from qknorm.data import corpora
-from qknorm.data.importers import is_memory
 from qknorm.data.subwords import Scheme, looks_tokenized
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
@@ -271,6 +270,11 @@ class TrainingRecipe(RecipePart):
     wandb: bool = False
     """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
+    @property
+    def total_updates(self) -> int:
+        """Unless the run ends before."""
+        return self.max_updates or self.max_validations * self.validate_every
+
     @model_validator(mode="after")
     def _decay_fits(self) -> Self:
         if SCHEDULES[self.schedule].ends_in_decay != (self.decay is not None):
@@ -384,11 +388,6 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 def read_recipe(path: Path) -> dict[str, Any]:
     """The content of a YAML file, or of a recipe that comes with the package; only that it has keys is checked."""
     path = _file_of(path)
-    if is_memory(path):
-        raise InputError(
-            f"{path} holds text, not a recipe; make two files of it with: qknorm data import {path}, "
-            "and train with --src and --tgt"
-        )
     with open_bytes(path) as file:
         try:
             content = yaml.load(file.read().decode("utf-8"), Loader)

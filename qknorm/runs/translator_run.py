@@ -1,8 +1,7 @@
 """The run folder of a translator.
 
 runs/NAME/  beside what every run has: tokenizer.json  pairs.json  dropped.tsv
-            data/ (what was split off somebody's own files, and which lines of them are learned from)
-            of several language pairs: dropped-en-gl.tsv, data/en-gl/ and so on
+            of several language pairs: dropped-en-gl.tsv and so on
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class TranslatorRun(Run):
 
     @property
     def data_folder(self) -> Path:
-        """What was split off somebody's own files."""
+        """What a run of an earlier version keeps of what it split off somebody's own files."""
         return self.folder / "data"
 
     def dropped_file(self, direction: str = "") -> Path:

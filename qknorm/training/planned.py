@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from itertools import cycle, islice
 from typing import Any
@@ -19,19 +19,18 @@ from torch import Tensor, nn
 
 from qknorm import processes
 from qknorm.counting.kept import translations
-from qknorm.data.batches import Batch, BatchSampler, FixedPairs
-from qknorm.data.prepared import Prepared
-from qknorm.errors import InputError
+from qknorm.data.batches import Batch, BatchSampler
+from qknorm.data.prepared import Prepared, PreparedSet
 from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.ops import load_kernels
 from qknorm.ops.products import HAS_HALF_PRODUCTS
 from qknorm.optimisation.optimisers import make_optimiser
-from qknorm.runs.recipe import Recipe, checked, laid_over_plan, merged
-from qknorm.runs.translator_run import TranslatorRun, make_model
+from qknorm.runs.recipe import Recipe, laid_over_plan, merged
+from qknorm.runs.translator_run import make_model
 from qknorm.screen import Screen
 from qknorm.training import planner
 from qknorm.training.half import autocast, use_half_products
-from qknorm.training.planner import Corpus, Plan
+from qknorm.training.planner import Length, Shape, TextSize
 from qknorm.training.sets import parts_of, prepared_text
 from qknorm.training.speed import operations_per_second, seconds_per_update
 
@@ -64,7 +63,7 @@ class _Planning:
         merges = None if "merges" in self._given.get("data", {}) else planner.merges_for
         self.prepared = prepared_text(self._recipe().data, merges)
         self._planned = merged(self._planned, {"data": {"merges": self.prepared.merges}})
-        self._corpus = _corpus(self.prepared)
+        self._text = text_size(self.prepared)
         if self._recipe().model.embedding_init == "counted":
             translations(self.prepared, console)  # kept, and found again when training begins
         self._remarks: list[str] = []
@@ -79,8 +78,8 @@ class _Planning:
             self._remarks.append(_BY_CHRF)
 
     def choose_model(self) -> None:
-        operations = operations_per_second(processes.device()) * processes.count() * self._seconds_left()
-        shape = asdict(planner.shape_for(operations, len(self.prepared.subwords), self._corpus.positions))
+        self._shape = shape_within(self._seconds_left(), self.prepared, self._text)
+        shape = asdict(self._shape)
         dim = self._given.get("model", {}).get("dim", shape["dim"])
         shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
         budget = planner.budget_for(dim, self._recipe().training.optimizer)
@@ -92,20 +91,31 @@ class _Planning:
         is_choice = processes.device().type == "cpu" and HAS_HALF_PRODUCTS
         choices = ("float32", "bf16") if is_choice else ("float32",)
         plans = [merged(self._planned, {"training": {"precision": precision}}) for precision in choices]
-        speeds = [_speed(self._recipe(plan), self.prepared) for plan in plans]
+        speeds = [speed_of(self._recipe(plan), self.prepared) for plan in plans]
         self._speed, self._planned = min(zip(speeds, plans, strict=True), key=lambda choice: choice[0])
 
     def choose_length(self) -> Recipe:
         left, recipe = self._seconds_left(), self._recipe()
         updates = recipe.training.max_updates if "max_updates" in self._given.get("training", {}) else None
-        plan, twice = (planner.plan(self._corpus, time, *self._speed, updates) for time in (left, left + self._seconds))
+        length = planner.length_for(self._text, left, *self._speed, updates)
         if updates is None and left < _LITTLE_LEFT * self._seconds:
             self._console.print(
                 f"Making the text ready and measuring took {(self._seconds - left) / 60:.1f} of {self._seconds / 60:g} "
-                "minutes: hardly any time is left to learn in. Give it more with --minutes."
+                "minutes: hardly any time is left to learn in. Give it more."
             )
-        _say(recipe, plan, twice, self._remarks, self._console)
-        return self._recipe(merged(self._planned, planner.settings(plan, recipe.model.dim)))
+        _say(recipe, length, [*self._remarks, self._of_more_time(recipe, length)], self._console)
+        return self._recipe(merged(self._planned, planner.settings(length, recipe.model.dim)))
+
+    def _of_more_time(self, recipe: Recipe, length: Length) -> str:
+        """What it would be good for: a plan that is made for it may have another size, which a run keeps for ever."""
+        if length.is_limited_by_text:
+            return "The text is small for the time: more passes would only learn it by heart, so it will end sooner."
+        seconds = self._seconds_left() + self._seconds
+        larger = shape_within(seconds, self.prepared, self._text)
+        if shape_of(recipe) == self._shape and larger.weights > self._shape.weights:
+            return f"Twice the minutes would be enough for a larger model, {larger}: give them at once."
+        passes = planner.length_for(self._text, seconds, *self._speed).passes
+        return f"Twice the minutes would give {passes:.1f} passes; a run that has ended can go on."
 
     def _recipe(self, planned: Content | None = None) -> Recipe:
         return laid_over_plan(planned or self._planned, self._given, "the planned recipe")
@@ -114,98 +124,75 @@ class _Planning:
         return self._seconds - (time.monotonic() - self._began)
 
 
-def prolong(run: TranslatorRun, minutes: float, prepared: Prepared, console: Screen) -> Recipe:
-    """Let a run that has ended go on for this many minutes, from where its learning rate began to fall.
-
-    The run is changed last: what is refused here leaves it as it was. Returns its new recipe.
-    """
-    recipe, checkpoints = run.recipe, run.checkpoints
-    stable = checkpoints.stable()
-    if stable is None:
-        raise InputError(
-            f"{run.folder} cannot be prolonged: it has no checkpoint from before its learning rate fell "
-            "(training.schedule: trapezoid makes one); an interrupted run goes on with --resume"
-        )
-    newest = checkpoints.newest()
-    if newest is not None and not _has_ended(checkpoints.progress(newest), recipe):
-        command = processes.command_to_resume(run.folder, processes.count())
-        raise InputError(f"{run.folder} has not ended yet, so it cannot be prolonged; go on with: {command}")
-    checkpoints.refuse_other_processes(stable)
-    speed = _speed(recipe, prepared)
-    more = planner.plan(_corpus(prepared), minutes * 60, *speed)
-    done = int(stable.name.removeprefix("step-"))
-    settings = planner.prolonged(done, more, recipe.training.validate_every, recipe.training.max_validations)
-    prolonged = checked(Recipe, merged(recipe.model_dump(), settings), "the prolonged recipe")
-    ended, total = checkpoints.progress(newest or stable)["step"], settings["training"]["max_updates"]
-    if total <= ended:
-        needed = planner.plan(_corpus(prepared), minutes * 60, *speed, ended - done).seconds / 60
-        raise InputError(
-            f"{minutes:g} minutes are too few: {run.folder} would go on from update {done:,}, before its learning rate "
-            f"fell, and {ended:,} updates, as many as it had, take about {needed:.2g} minutes from there; give it more"
-        )
-    console.print(
-        f"{total - done:,} updates after the {done:,} before the learning rate fell, {total:,} in all instead of "
-        f"{ended:,}; about {more.seconds / 60:.0f} minutes, until {_clock(more.seconds)}",
+def text_size(prepared: Prepared) -> TextSize:
+    dev, test = (
+        sum(_positions(direction.held_out[name]) for direction in prepared.directions) for name in ("dev", "test")
     )
-    checkpoints.rewind(stable)
-    run.save_recipe(prolonged)
-    return prolonged
+    return TextSize(training_positions(prepared), dev, test)
 
 
-def _has_ended(progress: Mapping[str, Any], recipe: Recipe) -> bool:
-    """Whether a run that was last saved with this progress had come to its planned or shortened end."""
-    training = recipe.training
-    total = training.max_updates or training.max_validations * training.validate_every
-    planned, end = progress["shortened"] or (total, total)
-    return bool(progress["validated"] == progress["step"] == (end if planned == total else total))
+def training_positions(prepared: Prepared) -> int:
+    """Of one pass."""
+    return sum(_positions(direction.train) for direction in prepared.directions)
 
 
-def _corpus(prepared: Prepared) -> Corpus:
-    sets = zip(*([direction.train, direction.dev, direction.test] for direction in prepared.directions), strict=True)
-    return Corpus(*(sum(_longer(pairs.encoded) for pairs in same) for same in sets))
-
-
-def _longer(pairs: FixedPairs) -> int:
+def _positions(sentences: PreparedSet) -> int:
     """Pieces on the longer side of each pair, EOS included: what `training.budget` counts."""
+    pairs = sentences.encoded
     return int((np.maximum(pairs.source.lengths, pairs.target.lengths) + 1).sum())
 
 
-def _speed(recipe: Recipe, prepared: Prepared) -> tuple[float, float]:
+def speed_of(recipe: Recipe, prepared: Prepared) -> tuple[float, float]:
     """Seconds of an update, and how many positions it learns, as this machine trains this very model."""
     model = make_model(recipe, parts_of(recipe, prepared), len(prepared.subwords)).to(processes.device())
     if recipe.training.precision == "bf16" and processes.device().type == "cpu":
         use_half_products(model)
-    directions, training = [direction.train.encoded for direction in prepared.directions], recipe.training
-    batches = list(islice(BatchSampler(directions, training.budget, training.seed), _BATCHES_MEASURED))
+    training, batches = recipe.training, _batches(recipe, prepared)
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
         with autocast(processes.device(), training.precision):
             value: Tensor = model(batch.to(processes.device()).with_word_dropout(training.word_dropout))
         return value
 
-    positions = sum(len(batch) * max(batch.source.shape[1], batch.target_in.shape[1]) for batch in batches)
-    updates = training.accumulate * processes.count()
     seconds = seconds_per_update(model, make_optimiser(model, training), loss, cycle(batches)) * training.accumulate
-    return seconds, positions / len(batches) * updates
+    return seconds, positions_per_update(recipe, prepared)
 
 
-def _say(recipe: Recipe, plan: Plan, twice: Plan, remarks: Sequence[str], console: Screen) -> None:
+def positions_per_update(recipe: Recipe, prepared: Prepared) -> float:
+    """Padding included, over all processes."""
+    batches = _batches(recipe, prepared)
+    positions = sum(len(batch) * max(batch.source.shape[1], batch.target_in.shape[1]) for batch in batches)
+    return positions / len(batches) * recipe.training.accumulate * processes.count()
+
+
+def _batches(recipe: Recipe, prepared: Prepared) -> list[Batch]:
+    """Some, to measure by."""
+    directions = [direction.train.encoded for direction in prepared.directions]
+    sampler = BatchSampler(directions, recipe.training.budget, recipe.training.seed)
+    return list(islice(sampler, _BATCHES_MEASURED))
+
+
+def shape_within(seconds: float, prepared: Prepared, text: TextSize) -> Shape:
+    """What a plan chooses that has this much time on this machine."""
+    operations = operations_per_second(processes.device()) * processes.count() * seconds
+    return planner.shape_for(operations, len(prepared.subwords), text.positions)
+
+
+def shape_of(recipe: Recipe) -> Shape:
+    return Shape(**recipe.model.model_dump(include={field.name for field in fields(Shape)}))
+
+
+def _say(recipe: Recipe, length: Length, remarks: Sequence[str], console: Screen) -> None:
     """The plan in a few lines."""
-    model = recipe.model
-    shape = f"{model.encoder_layers} + {model.decoder_layers} layers, dim {model.dim}, {recipe.training.precision}"
     lines = [
-        f"The plan: {shape}; {plan.updates:,} updates, {plan.passes:.1f} passes through the text; about "
-        f"{plan.seconds / 60:.0f} minutes, until {_clock(plan.seconds)}.",
+        f"The plan: {shape_of(recipe)}, {recipe.training.precision}; {length.updates:,} updates, {length.passes:.1f} "
+        f"passes through the text; about {length.seconds / 60:.0f} minutes, until {clock_after(length.seconds)}.",
         *remarks,
     ]
     if _is_busy():
         lines.append("Other programs keep this machine busy: on a free one the plan would be longer.")
-    if plan.is_limited_by_text:
-        lines.append("The text is small for the time: more passes would only learn it by heart, so it will end sooner.")
-    elif plan.passes < 1:
+    if length.passes < 1:
         lines.append("The time is short for the text: not all of it will be read even once.")
-    if not plan.is_limited_by_text:
-        lines.append(f"Twice the minutes would give {twice.passes:.1f} passes; a run that has ended can go on.")
     console.print("\n".join(lines))
 
 
@@ -214,5 +201,5 @@ def _is_busy() -> bool:
     return hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1) + 0.5
 
 
-def _clock(seconds: float) -> str:
+def clock_after(seconds: float) -> str:
     return f"{datetime.now() + timedelta(seconds=seconds):%H:%M}"

@@ -15,8 +15,8 @@ DEFAULT_MINUTES = 60.0
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """What matters about a prepared corpus."""
+class TextSize:
+    """What matters about a prepared text."""
 
     positions: int
     """Of one pass: pieces on the longer side of each pair, EOS included."""
@@ -34,6 +34,9 @@ class Shape:
     encoder_layers: int
     decoder_layers: int
     heads: int
+
+    def __str__(self) -> str:
+        return f"{self.encoder_layers} + {self.decoder_layers} layers, dim {self.dim}"
 
     @property
     def weights(self) -> int:
@@ -84,8 +87,8 @@ START: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What was decided, in numbers that a recipe and a person can use."""
+class Length:
+    """How long a run learns, in numbers that a recipe and a person can use."""
 
     updates: int
     passes: float
@@ -127,13 +130,13 @@ def _learned(shape: Shape, operations: float, vocabulary: int) -> float:
     return _EFFICIENCY * operations / (6 * (shape.weights + shape.dim * vocabulary))
 
 
-def plan(
-    corpus: Corpus,
+def length_for(
+    text: TextSize,
     seconds: float,
     seconds_per_update: float,
     positions_per_update: float,
     updates: int | None = None,
-) -> Plan:
+) -> Length:
     """How many updates and validations fit into this many seconds.
 
     `updates`: their number, where somebody has decided on it.
@@ -141,14 +144,14 @@ def plan(
     seconds = max(seconds, 0.0)  # to make the text ready may have taken longer than somebody has
     per_position = seconds_per_update / positions_per_update
     validations = round(min(max(4 + seconds / 400, 4), 20))
-    beside = (validations * _VALIDATION_COST * corpus.dev + _TEST_COST * corpus.test) * per_position
+    beside = (validations * _VALIDATION_COST * text.dev + _TEST_COST * text.test) * per_position
     beside = min(beside, seconds / 2)
     affordable = _MARGIN * (seconds - beside) / seconds_per_update
-    useful = MOST_PASSES * corpus.positions / positions_per_update
+    useful = MOST_PASSES * text.positions / positions_per_update
     updates = updates or max(int(min(affordable, useful)) // validations, 1) * validations
-    passes = updates * positions_per_update / corpus.positions
+    passes = updates * positions_per_update / text.positions
     expected = updates * seconds_per_update / _MARGIN + beside
-    return Plan(updates, passes, expected, useful < affordable, validations)
+    return Length(updates, passes, expected, useful < affordable, validations)
 
 
 def dropout_for(passes: float, dim: int) -> float:
@@ -157,33 +160,37 @@ def dropout_for(passes: float, dim: int) -> float:
     return round(max(min(dropout, 0.35) * min(dim / 256, 1.0), 0.1), 2)
 
 
-def settings(chosen: Plan, dim: int) -> dict[str, dict[str, Any]]:
-    """The plan as keys of a recipe: inside of sublayers less is dropped than of their outputs."""
-    dropout = dropout_for(chosen.passes, dim)
-    inner = dropout / 2 if dropout > _DROPOUT_INSIDE_ABOVE else 0.0
-    every = math.ceil(chosen.updates / chosen.validations)
+def settings(length: Length, dim: int) -> dict[str, dict[str, Any]]:
+    """The length as keys of a recipe."""
+    every = math.ceil(length.updates / length.validations)
     return {
-        "model": {
-            **dict.fromkeys(("dropout", "embedding_dropout"), dropout),
-            **dict.fromkeys(("attention_dropout", "relu_dropout"), round(inner, 2)),
-        },
+        "model": dropout_settings(length.passes, dim),
         "training": {
-            "warmup": max(round(_WARMUP * chosen.updates), 1),
-            "taught": round(_TAUGHT * chosen.updates),
+            "warmup": max(round(_WARMUP * length.updates), 1),
+            "taught": round(_TAUGHT * length.updates),
             "validate_every": every,
-            **_ending(chosen.updates, every),
+            **_ending(length.updates, every),
         },
     }
 
 
-def prolonged(done: int, more: Plan, every: int, max_validations: int) -> dict[str, dict[str, Any]]:
-    """The keys that change when a run goes on after `done` updates, before which its learning rate was flat.
+def dropout_settings(passes: float, dim: int) -> dict[str, float]:
+    """Keys of the model: inside of sublayers less is dropped than of their outputs."""
+    dropout = dropout_for(passes, dim)
+    inner = round(dropout / 2, 2) if dropout > _DROPOUT_INSIDE_ABOVE else 0.0
+    outputs, insides = ("dropout", "embedding_dropout"), ("attention_dropout", "relu_dropout")
+    return dict.fromkeys(outputs, dropout) | dict.fromkeys(insides, inner)
 
-    It still validates as often as before; the limit of validations rises so that the whole decay comes before it.
+
+def prolonged(done: int, more: Length, max_validations: int) -> dict[str, int]:
+    """The keys of training that change when a run goes on after `done` updates, before which its rate was flat.
+
+    It validates as often as a new plan, so its patience lasts as long as that of one.
     """
-    ending = _ending(done + max(more.updates // every, 1) * every, every, done)
-    needed = ending["max_updates"] // every + 3  # three that may lie between: where decays began or begin, and the end
-    return {"training": {**ending, "max_validations": max(max_validations, needed)}}
+    every = math.ceil(more.updates / more.validations)
+    updates = max((done + more.updates) // every, done // every + 1) * every
+    most = max(max_validations, updates // every)
+    return {"validate_every": every, "max_validations": most, **_ending(updates, every, done)}
 
 
 def _ending(updates: int, every: int, done: int = 0) -> dict[str, int]:

@@ -11,6 +11,7 @@ from qknorm.data import corpora
 from qknorm.data.cleaning import Rules
 from qknorm.data.pipeline import TextPipeline
 from qknorm.data.prepared import TOKENIZER, Merges, ParallelFiles, Prepared, PreparedDirection, prepare
+from qknorm.data.splits import SPLITS
 from qknorm.runs.recipe import DataRecipe, DirectionRecipe, Recipe
 from qknorm.runs.translator_run import DirectionParts, ModelParts
 
@@ -32,8 +33,7 @@ def _files_of(direction: DirectionRecipe) -> ParallelFiles:
     """The named corpus, or one's own files."""
     if direction.corpus is not None:
         corpus = corpora.get(direction.corpus)
-        train, dev, test = (corpus.files(split) for split in corpora.SPLITS)
-        return ParallelFiles(*train, dev, test, direction.languages)
+        return ParallelFiles(*corpus.files("train"), corpus.files("dev"), corpus.files("test"), direction.languages)
     assert direction.source is not None
     assert direction.target is not None
     dev, test = (None if two is None else (Path(two[0]), Path(two[1])) for two in (direction.dev, direction.test))
@@ -42,7 +42,7 @@ def _files_of(direction: DirectionRecipe) -> ParallelFiles:
 
 def _as_split_earlier(files: ParallelFiles, folder: Path) -> ParallelFiles:
     """The same with the sets that an earlier version has split off them into a folder, if it has."""
-    split_off = {name: (folder / f"{name}.source", folder / f"{name}.target") for name in corpora.SPLITS}
+    split_off = {name: (folder / f"{name}.source", folder / f"{name}.target") for name in SPLITS}
     train, dev, test = (split_off | files.given).values()
     if not all(path.exists() for two in (train, dev, test) for path in two):
         return files

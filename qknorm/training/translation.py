@@ -39,7 +39,8 @@ from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.doubts import doubts
 from qknorm.training.loggers.table import chosen_loggers
-from qknorm.training.planned import planned_recipe, prolong
+from qknorm.training.planned import planned_recipe
+from qknorm.training.prolonged import is_worth_prolonging, prolong
 from qknorm.training.sets import parts_of, prepared_text, vocabulary_digest
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
@@ -51,8 +52,8 @@ _MEANINGS = (
     (40, "Most sentences can be used as they are, or almost; check names and numbers."),
     (30, "Most sentences can be understood, and corrected faster than translated anew."),
     (20, "The gist is clear; most sentences have mistakes."),
-    (10, "The gist can be guessed; more text or more time would help."),
-    (0, "Hardly of use yet: more text or more time is needed."),
+    (10, "The gist can be guessed; more text would help."),
+    (0, "Hardly of use yet; more text would help."),
 )
 # Galician talks whose English has 18 BLEU of words have 40 of characters.
 _OF_CHARACTERS = (
@@ -165,8 +166,8 @@ class TranslationTask:
         """Sentences of a dev set as a batch. Pieces outside of the target vocabulary are not asked for."""
         encoded = self.prepared.directions[number].dev.encoded
         chosen = range(len(encoded))[rows]
-        sides = ([side[row].tolist() for row in chosen] for side in (encoded.source, encoded.target))
-        batch = Batch.of(*sides, direction=number).to(self.model.languages.device)
+        source, target = ([side[row].tolist() for row in chosen] for side in (encoded.source, encoded.target))
+        batch = Batch.of(source, target, number).to(self.model.languages.device)
         known = (batch.target_out == PAD) | torch.isin(batch.target_out, self.model.target_vocabulary(number))
         return replace(batch, target_out=torch.where(known, batch.target_out, PAD))
 
@@ -190,10 +191,10 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     prepared = processes.first_then_others(lambda: planned or _prepared(run, recipe, resume))
     if not resume:
         processes.from_first(partial(_start, run, recipe, prepared))
-    model = run.make_model().to(processes.device())
     if more_minutes is not None:  # only now: whatever can be wrong has been looked for
         recipe = processes.from_first(partial(prolong, run, more_minutes, prepared, console))
         settings = settings_of(recipe)
+    model = run.make_model().to(processes.device())
     _introduce(model, run, prepared, console)
     if not resume:
         _say_doubts(run, recipe, prepared, console)
@@ -215,6 +216,7 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
         raise
     if processes.rank() == 0:
         _score_tests(run, prepared, console)
+        _say_what_is_next(run.folder, is_worth_prolonging(recipe, prepared, trainer.progress), console)
 
 
 def _planned(recipe: Recipe, console: Screen) -> tuple[Recipe, Prepared | None]:
@@ -295,8 +297,7 @@ def _schedule(recipe: Recipe) -> Schedule:
     kind = SCHEDULES[training.schedule]
     peak = training.peak or kind.usual_peak(recipe.model.dim, training.warmup)
     warmup = training.warmup if kind.warms_up else 0
-    total = training.max_updates or training.max_validations * training.validate_every
-    return kind(peak, warmup, total, decay=training.decay or 0)
+    return kind(peak, warmup, training.total_updates, decay=training.decay or 0)
 
 
 def settings_of(recipe: Recipe) -> TrainerSettings:
@@ -334,13 +335,18 @@ def _score_tests(run: TranslatorRun, prepared: Prepared, console: Screen) -> Non
         told = ", ".join(f"{METRICS[name].label} {values[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values['lines']:,} lines)")
         console.print(f"  {meaning_of(values['bleu'], references, tokenized)}")
-    folder = shlex.quote(str(run.folder))
-    console.print(
-        f"The model is {run.folder}. Next:\n"
-        f"  qknorm translate {folder} FILE       translate a text file, line by line\n"
-        f"  qknorm report {folder}               look at scores, curves and examples in a browser"
-        + ("" if run.recipe.training.decay is None else f"\n  qknorm train {folder} --minutes 60   let it learn on")
-    )
+
+
+def _say_what_is_next(folder: Path, is_worth_prolonging: bool, console: Screen) -> None:
+    name = shlex.quote(str(folder))
+    lines = [
+        f"The model is {folder}. Next:",
+        f"  qknorm translate {name} FILE       translate a text file, line by line",
+        f"  qknorm report {name}               look at scores, curves and examples in a browser",
+    ]
+    if is_worth_prolonging:
+        lines.append(f"  qknorm train {name} --minutes 60   let it learn on; it says when a new run would be better")
+    console.print("\n".join(lines))
 
 
 def meaning_of(bleu: float, references: Sequence[str], tokenized: bool) -> str:

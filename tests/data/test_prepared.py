@@ -131,7 +131,7 @@ class TestSplitting:
         forth = replace(to_split(tmp_path), languages=("en", "gl"))
         back = replace(to_split(tmp_path / "back", TARGET[::-1], SOURCE[::-1]), languages=("gl", "en"))
         directions = ready(forth, back, cache=tmp_path).directions
-        for direction, other, lines in ((*directions, SOURCE), (*directions[::-1], TARGET[::-1])):
+        for (direction, other), lines in ((directions, SOURCE), (directions[::-1], TARGET[::-1])):
             held_out = {pair[::-1] for own in (other.dev, other.test) for pair in pairs(own)}
             assert not held_out & set(pairs(direction.train))
             rows = [line.split("\t") for line in read_lines(direction.folder / "dropped.tsv")][1:]

@@ -17,7 +17,7 @@ FILE = Path("mine.en")
 
 def sizes(sources: list[str], held_out: int = 2) -> list[int]:
     """How many pairs are in each set."""
-    return np.bincount(split(sources, held_out, FILE)).tolist()
+    return list(np.bincount(split(sources, held_out, FILE)))
 
 
 # Few words, so that sources are often the same, or the same but for spaces or the form of é.

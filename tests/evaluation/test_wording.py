@@ -45,10 +45,12 @@ def test_a_difference_is_called_chance_or_not() -> None:
 def test_what_is_not_known_about_seeds_is_said() -> None:
     first, other = replace(row(0.5, 0.05), difference=None, p_value=None), row(0.5, 0.05)
     assert wording.verdicts([first, other])[1].startswith("Each was trained once")
-    assert wording.verdicts([replace(one, first_seeds_only=True) for one in (first, other)])[1] == wording.FIRST_SEEDS
-    assert len(wording.verdicts([replace(one, seeds=2) for one in (first, other)])) == 1
-
-
-def test_the_doubt_about_seeds_is_in_an_interval_only_where_there_are_several() -> None:
+    assert wording.verdicts([replace(row, first_seeds_only=True) for row in (first, other)])[1] == wording.FIRST_SEEDS
+    assert len(wording.verdicts([replace(row, seeds=2) for row in (first, other)])) == 1
     assert "not of models trained with another seed" in wording.about_interval(seeds=1)
-    assert "doubt about the mean over 3 seeds" in wording.about_interval(seeds=3)
+    assert "other seeds" in wording.about_interval(seeds=3)
+
+
+def test_how_a_p_value_came_about_is_said() -> None:
+    assert "(paired bootstrap). “≤” stands" in wording.about_p(1)
+    assert "(Student's t of the seeds, as in the interval, corrected by Holm's" in wording.about_p(2, seeds=3)

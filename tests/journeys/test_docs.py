@@ -20,6 +20,7 @@ import qknorm
 from qknorm.cli import app
 from qknorm.data import corpora
 from qknorm.data.phrasebook import pairs
+from qknorm.data.splits import SPLITS
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.experiments.papers.table import load_table
 from qknorm.runs.recipe import make_recipe, read_recipe
@@ -119,7 +120,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if info.languages is None:
             write_lines(published / "input.txt", read_lines(files / "my.txt"))
             continue
-        for split, (own, language) in itertools.product(corpora.SPLITS, zip(("en", "gl"), info.languages, strict=True)):
+        for split, (own, language) in itertools.product(SPLITS, zip(("en", "gl"), info.languages, strict=True)):
             size = 20_000 if split == "train" and info.name.startswith("tatoeba") else 300  # tatoeba-en-es:20k
             lines = itertools.islice(itertools.cycle(read_lines(files / f"{split}.{own}")), size)
             write_lines(published / f"{split}.{language}", lines)
@@ -241,6 +242,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{page.name} links to {link}"
         if anchor:
             assert anchor in _anchors(target), f"{page.name} links to {link}, but there is no such heading"
+
+
+def test_the_readme_cites_what_citation_cff_says() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    (entry,) = (block.text for block in blocks(ROOT / "README.md") if block.language == "bibtex")
+    for field in ("title", "version", "license"):
+        assert f"  {field} = {{{cited[field]}}},\n" in entry
+    assert cited["version"] == qknorm.__version__
 
 
 def _anchors(page: Path) -> set[str]:

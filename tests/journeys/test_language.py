@@ -192,7 +192,7 @@ def test_a_failed_run_is_told_and_kept_apart(command: Command) -> None:
         ),
         (
             ["train", "shakespeare", "--minutes", "5"],
-            "--minutes are planned for translators; a language model is trained for training.iterations, such as",
+            "a language model is not planned by --minutes; its recipe says how long it is trained",
         ),
         (["generate", "nowhere"], "nowhere is not a run folder"),
     ],

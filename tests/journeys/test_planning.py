@@ -140,20 +140,30 @@ def test_what_a_recipe_says_itself_is_not_planned(command: Command, workplace: P
     assert "was begun with training.budget=256, not 300" in changed.errors
 
 
-def test_a_run_that_has_ended_goes_on(command: Command, workplace: Path) -> None:
-    assert command("train", "--src", "train.en", "--tgt", "train.gl", "--minutes", "1", *TINY).code == 0
+def test_a_run_that_has_ended_goes_on(command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a new plan but for its size, and says what size another run would have; resumed, it is what it was."""
+    files = ("--src", "train.en", "--tgt", "train.gl", "max_updates=16")
+    tried = command("train", *files, "--minutes", "1", *TINY)
+    assert tried.code == 0, tried.errors
+    assert "qknorm train runs/train --minutes 60   let it learn on" in tried.out
     run = workplace / "runs" / "train"
-    before, first = recipe_of(run)["training"], steps(run)
+    before, first = recipe_of(run), steps(run)
+    monkeypatch.setattr(planner, "MOST_PASSES", 6)
     done = command("train", "runs/train", "--minutes", "1")
     assert done.code == 0, done.errors
-    after = recipe_of(run)["training"]
-    begun = before["max_updates"] - before["decay"]
-    assert f"after the {begun:,} before the learning rate fell, {after['max_updates']:,} in all instead of" in done.out
+    after = recipe_of(run)
+    begun, total = before["training"]["max_updates"] - before["training"]["decay"], after["training"]["max_updates"]
+    assert f"after the {begun:,} before the learning rate fell, {total:,} in all instead of 16" in done.out
+    assert "In 1 minutes a new run would train a larger model, 3 + 2 layers, dim 128 instead of 1 + 1" in done.out
     assert f"going on after update {begun}" in done.out
-    assert after["max_updates"] > before["max_updates"]
-    assert steps(run)[-1] == after["max_updates"]
+    assert "let it learn on" not in done.out  # by heart
     assert [step for step in steps(run) if step <= begun] == [step for step in first if step <= begun]
-    assert {**before, "max_updates": 0, "decay": 0} == {**after, "max_updates": 0, "decay": 0}
+    assert steps(run)[-1] == total > 16
+    assert len(steps(run)) < 15
+    assert after["training"]["validate_every"] > before["training"]["validate_every"]
+    changed = ("max_updates", "decay", "validate_every")
+    assert before["training"] | {key: after["training"][key] for key in changed} == after["training"]
+    assert command("train", "runs/train", "--resume").code == 0
 
 
 def test_too_few_minutes_to_come_as_far_as_before_are_refused(command: Command, workplace: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -254,10 +255,7 @@ def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: A
     ("arguments", "message"),
     [
         (["nowhere.yaml"], "nowhere.yaml does not exist"),
-        (
-            ["memory.tmx"],
-            "memory.tmx holds text, not a recipe; make two files of it with: qknorm data import memory.tmx",
-        ),
+        (["memory.tmx"], "memory.tmx does not exist"),
         ([], "Give a recipe, or --src and --tgt"),
         (["recipe.yaml", "seed=[1, 2"], "seed: the value [1, 2 is not YAML"),
         (["--src", "a"], "--src and --tgt belong together"),
@@ -281,6 +279,34 @@ def test_wrong_calls_get_one_sentence_and_leave_no_run(
 ) -> None:
     assert message in refused(*arguments)
     assert not (workplace / "runs").exists()
+
+
+MEMORIES = {
+    "po": ('msgid "Hello {i}"\nmsgstr "Ola {i}"\n', "{}"),
+    "tsv": ("Hello {i}\tOla {i}", "{}"),
+    "jsonl": ('{{"number": {i}, "en": "Hello {i}", "pt-BR": "Ola {i}"}}', "{}"),
+    "tmx": (
+        '<tu><tuv lang="EN"><seg>Hello {i}</seg></tuv><tuv lang="gl"><seg>Ola {i}</seg></tuv></tu>',
+        "<tmx><body>{}</body></tmx>",
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", MEMORIES)
+def test_what_is_said_of_a_memory_works(
+    ending: str, workplace: Path, refused: Callable[..., str], command: Command
+) -> None:
+    memory = f"my memory.{ending}"
+    entry, whole = MEMORIES[ending]
+    (workplace / memory).write_text(whole.format("\n".join(entry.format(i=i) for i in range(40))))
+    sentence = refused(memory)
+    assert "holds text, not a recipe" in sentence
+    said = re.findall(r"with: qknorm ((?:'[^']*'|[^,])+)", sentence.strip())
+    (imported, trained) = [shlex.split(words) for words in said]
+    done = command(*imported)
+    assert done.code == 0, done.errors
+    done = command(*trained, "max_updates=1", "dim=16")
+    assert done.code == 0, done.errors
 
 
 LINES = [f"The house number {i} is red." for i in range(100)]

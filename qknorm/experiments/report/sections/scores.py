@@ -150,7 +150,7 @@ def _terms(contest: Contest, columns: Sequence[str]) -> list[tuple[str, str]]:
         ),
         "95 %": wording.about_interval(contest.rows[0].seeds),
         "difference": f"to {contest.rows[0].name}, which the others are compared with.",
-        "p": wording.about_p(len(contest.entries) - 1),
+        "p": wording.about_p(len(contest.entries) - 1, contest.rows[0].seeds),
         "paper": "the published score; its difference is to the same system.",
         "chrF": "the same idea as BLEU with letters instead of words: 0 to 100, higher is better.",
         "TER": "how many words of 100 somebody would have to change. Lower is better.",
