@@ -124,7 +124,7 @@ def measure_translator(folder: Path) -> dict[str, Any]:
 def _batch(translator: Translator, sides: Sequence[list[str]]) -> Batch:
     """Pairs of sentences, those that have a piece outside of the target vocabulary left out."""
     sources, targets = (translator.subwords.encode(side) for side in sides)
-    known = set(translator.model.target_vocabulary(0).tolist())
+    known = set(translator.model.target_vocabulary(translator.direction).tolist())
     pairs = [pair for pair in zip(sources, targets, strict=True) if known.issuperset(pair[1])]
     return Batch.of([source for source, _ in pairs], [target for _, target in pairs], 0)
 

@@ -12,15 +12,21 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
 import torch
 
 from qknorm.data.batches import Batch
-from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
+from qknorm.runs.recipe import make_recipe
+from qknorm.runs.translator_run import make_model
 from qknorm.training.half import use_half_products
 
+# Where a checkout has the types of a model's parts.
+PARTS: Any = importlib.import_module(
+    f"qknorm.runs.{'contents' if find_spec('qknorm.runs.contents') else 'translator_run'}"
+)
 LENGTH = 28  # pieces of a sentence, as in talks
 UPDATES, PRODUCTS = 4, 8  # of a turn
 # Names of torch's profiler, by what they are to a reader; the first that fits counts.
@@ -39,11 +45,14 @@ KINDS = {
 class Learner:
     def __init__(self, dim: int, feed_forward: int, layers: list[int], pieces: int, positions: int, half: bool) -> None:
         torch.manual_seed(0)
-        config = TranslatorConfig(
-            dim=dim, feed_forward=feed_forward, encoder_layers=layers[0], decoder_layers=layers[1], heads=dim // 64,
-            scale_init=12.0, dropout=0.2, embedding_dropout=0.2, attention_dropout=0.1, relu_dropout=0.1,
-        )  # fmt: skip
-        self.model = TranslatorModel(config, [Direction(0, 1, torch.ones(pieces, dtype=torch.bool))]).train()
+        shape = {
+            "dim": dim, "feed_forward": feed_forward, "encoder_layers": layers[0], "decoder_layers": layers[1],
+            "heads": dim // 64, "dropout": 0.2, "embedding_dropout": 0.2, "attention_dropout": 0.1, "relu_dropout": 0.1,
+        }  # fmt: skip
+        recipe = make_recipe({"data": {"source": "drawn", "target": "drawn"}, "model": shape}, (), "benchmark")
+        direction = PARTS.DirectionParts(source="en", target="gl", target_pieces=list(range(pieces)))
+        parts = PARTS.ModelParts(scale_init=12.0, vocabulary="", corpus="", directions=[direction])
+        self.model = make_model(recipe, parts, pieces).train()
         if half:
             use_half_products(self.model)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=True)

@@ -10,7 +10,7 @@ from qknorm.errors import needs as _needs
 if TYPE_CHECKING:
     from qknorm import hf as hf
     from qknorm.attention import testing
-    from qknorm.attention.cache import KeyValueCache, KeyValues
+    from qknorm.attention.cache import FixedKeyValueCache, KeyValueCache, KeyValues
     from qknorm.attention.functional import causal_mask, normalize_qk, qk_attention, qk_attention_weights
     from qknorm.attention.graft import fold_, graft, strength_
     from qknorm.attention.length import LogLength
@@ -28,6 +28,7 @@ __version__ = _version("qknorm")
 
 # The library, which needs torch alone.
 __all__ = [
+    "FixedKeyValueCache",
     "KeyValueCache",
     "KeyValues",
     "LogLength",
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("KeyValueCache", "KeyValues"), "qknorm.attention.cache"),
+    **dict.fromkeys(("FixedKeyValueCache", "KeyValueCache", "KeyValues"), "qknorm.attention.cache"),
     **dict.fromkeys(
         ("causal_mask", "normalize_qk", "qk_attention", "qk_attention_weights"), "qknorm.attention.functional"
     ),

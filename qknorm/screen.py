@@ -27,6 +27,16 @@ class Screen(Console):
         return super().render_str(escaped(text), **options)
 
 
+def duration(seconds: float) -> str:
+    """A time in the unit that somebody would say it in: 45 seconds, 3.4 minutes, 25 minutes, 3.1 hours."""
+    if seconds < 119.5:
+        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
+    minutes = seconds / 60
+    if minutes < 119.5:
+        return f"{minutes:.{1 if minutes < 9.95 else 0}f} minutes"
+    return f"{minutes / 60:.1f} hours"
+
+
 def escaped(text: str) -> str:
     """Text whose control characters can be seen, and do nothing: \\x1b in place of an escape."""
     return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -13,6 +13,8 @@ from qknorm.experiments.papers.plan import plan
 from qknorm.experiments.papers.table import load_table
 from qknorm.experiments.papers.views import view
 from qknorm.runs.recipe import Recipe, load_recipe, save_recipe
+from qknorm.runs.run import Run
+from tests.contents import translated
 
 HOSTILE_NAME = "<img src=x onerror=document.title='run'>"
 HOSTILE_LINE = "<b>one</b> & \"two\" </script><script>document.title='run'</script> three \u2028 four five six"
@@ -71,7 +73,7 @@ def experiment(trained: Path, folder: Path, corpus: Path, rates: str = "[]") -> 
         cut = {"shorter": len(lines), "alike": len(lines) // 20}.get(run.name.partition("_")[0], 0)
         shorter = [" ".join(line.split()[::2]) for line in lines[:cut]]
         write_lines(run / "test" / "hypotheses.txt", [*shorter, *lines[cut:]])
-        (run / "result.json").write_text(json.dumps({"best_dev_bleu": 1.0, "seconds": 1.0}))
+        Run(run).save_result(translated(1.0))
     return write(planned, view(planned.experiment, folder), folder)
 
 

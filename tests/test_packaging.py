@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,21 @@ def test_a_wheel_has_every_file(distribution: Any) -> None:
     packed |= {Path(file) for _, _, file in build.find_all_modules()}
     files = {path for path in Path("qknorm").rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert packed == files
+
+
+def test_a_source_distribution_is_small(distribution: Any) -> None:
+    """At most two megabytes: it leaves out the pictures and runs behind the results."""
+    from distutils.filelist import FileList
+
+    chosen = FileList()
+    chosen.allfiles = [str(path) for path in Path().glob("[!.]*/**/*") if path.is_file()]
+    for line in Path("MANIFEST.in").read_text().splitlines():
+        if not line.startswith("#"):
+            chosen.process_template_line(line)
+    package = {str(path) for path in Path("qknorm").rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    sizes = {file: len(zlib.compress(Path(file).read_bytes())) for file in {*chosen.files, *package}}
+    assert sum(sizes.values()) < 2_000_000, sorted(sizes, key=sizes.__getitem__)[-9:]
+    assert "docs/results.md" in sizes
 
 
 def test_an_index_page_has_no_link_into_the_repository(distribution: Any) -> None:

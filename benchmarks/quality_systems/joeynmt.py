@@ -77,7 +77,7 @@ def outcome_of(
         if chosen is not None:
             hypotheses = _translate_test(settings, chosen.updates, python, contest, folder)
             result = scores(hypotheses, contest.references, contest.tokenized, contest.target)
-            tests[f"{view:g}"] = result | {"updates": chosen.updates}
+            tests[f"{view:g}"] = result.content() | {"updates": chosen.updates}
     for checkpoint in model.glob("*.ckpt"):  # a hundred megabytes each
         checkpoint.unlink()
     last = reports[-1] if reports else {}

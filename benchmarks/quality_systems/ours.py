@@ -41,18 +41,18 @@ def run(contest: Contest, minutes: float, folder: Path) -> Outcome:
     result = TranslatorRun(run_folder(folder))
     lines = result.metrics()
     # Its own seconds begin with the first update; the file was written last at the last validation.
-    preparing = result.metrics_file.stat().st_mtime - began - lines[-1]["seconds"]
-    curve = [Validation((preparing + line["seconds"]) / 60, line["step"], line["dev_bleu"]) for line in lines]
+    preparing = result.metrics_file.stat().st_mtime - began - lines[-1].seconds
+    curve = [Validation((preparing + line.seconds) / 60, line.step, line.measures["dev_bleu"]) for line in lines]
     hypotheses = list(read_lines(result.test_set().hypotheses))
     test = scores(hypotheses, contest.references, contest.tokenized, contest.target)
     facts = {
-        "updates": lines[-1]["step"],
-        "target pieces/s": lines[-1]["tokens_per_second"],
+        "updates": lines[-1].step,
+        "target pieces/s": lines[-1].tokens_per_second,
         "parameters": sum(weights.numel() for weights in result.make_model().parameters()),
         "pieces": len(result.subwords),
         "recipe": result.recipe.model_dump(mode="json", exclude={"data": {"source", "target", "dev", "test"}}),
     }
-    return Outcome(minutes, curve, {f"{minutes:g}": test | {"updates": lines[-1]["step"]}}, facts, took / 60)
+    return Outcome(minutes, curve, {f"{minutes:g}": test.content() | {"updates": lines[-1].step}}, facts, took / 60)
 
 
 def run_folder(folder: Path) -> Path:

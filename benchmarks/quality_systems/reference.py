@@ -79,7 +79,7 @@ def learn(
             learner.model.load_state_dict(torch.load(folder / f"{chosen.updates}.pt", weights_only=True))
             hypotheses = translate(learner, subwords, contest.lines("test", contest.source))
             found_scores = scores(hypotheses, contest.references, contest.tokenized, contest.target)
-            tests[f"{view:g}"] = found_scores | {"updates": chosen.updates}
+            tests[f"{view:g}"] = found_scores.content() | {"updates": chosen.updates}
     for checkpoint in folder.glob("*.pt"):
         checkpoint.unlink()
     facts = {

@@ -37,22 +37,22 @@ def save_as_ctranslate2(model: TranslatorModel, folder: Path) -> None:
         raise InputError("CTranslate2 runs standard transformers: qk_norm=none norm=layer placement=pre")
     spec: Any = TransformerSpec.from_config((config.encoder_layers, config.decoder_layers), config.heads)
     vectors = model.embedding.vectors()
-    source_language, target_language = model.directions[0]
+    (direction,) = model.directions
     positions = sinusoids(_POSITIONS, config.dim)
 
     spec.encoder.embeddings[0].weight = _array(vectors)
-    spec.encoder.position_encodings.encodings = _array(positions + model.languages[source_language])
+    spec.encoder.position_encodings.encodings = _array(positions + model.languages[direction.source_number])
     _norm(spec.encoder.layer_norm, model.encoder_norm)
     for layer, ours in zip(spec.encoder.layer, model.encoder, strict=True):
         assert isinstance(ours, EncoderLayer)
         _self_attention(layer.self_attention, ours.attention, ours.attention_residual.norm)
         _feed_forward(layer.ffn, ours.feed_forward, ours.feed_forward_residual.norm)
 
-    target = torch.cat([torch.tensor([BOS]), model.target_vocabulary(0)])
+    target = torch.cat([torch.tensor([BOS]), model.target_vocabulary(direction)])
     bias = model.embedding.output_bias[target].clone()
     bias[0] = _NEVER
     spec.decoder.embeddings.weight = _array(vectors[target])
-    spec.decoder.position_encodings.encodings = _array(positions + model.languages[target_language])
+    spec.decoder.position_encodings.encodings = _array(positions + model.languages[direction.target_number])
     spec.decoder.projection.weight, spec.decoder.projection.bias = _array(vectors[target]), _array(bias)
     _norm(spec.decoder.layer_norm, model.decoder_norm)
     for layer, ours in zip(spec.decoder.layer, model.decoder, strict=True):

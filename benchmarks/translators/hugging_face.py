@@ -95,11 +95,13 @@ def as_pegasus(model: TranslatorModel) -> PegasusForConditionalGeneration:
     theirs.generation_config.forced_eos_token_id = None
     theirs.model.shared.weight.data = theirs.lm_head.weight.data = vectors
     bias = torch.full((1, len(vectors)), _NEVER)
-    bias[0, model.target_vocabulary(0)] = model.embedding.output_bias.detach()[model.target_vocabulary(0)]
+    (direction,) = model.directions
+    vocabulary = model.target_vocabulary(direction)
+    bias[0, vocabulary] = model.embedding.output_bias.detach()[vocabulary]
     theirs.final_logits_bias.copy_(bias)
     positions = sinusoids(_POSITIONS, config.dim)
     for language, stack, norm, layers in zip(
-        model.directions[0],
+        (direction.source_number, direction.target_number),
         (theirs.model.encoder, theirs.model.decoder),
         (model.encoder_norm, model.decoder_norm),
         (model.encoder, model.decoder),

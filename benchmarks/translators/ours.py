@@ -12,10 +12,12 @@ import torch
 from benchmarks.translators import Pieces, Sentences, Size
 from qknorm.attention.scale import henry_scale
 from qknorm.data.batches import Encoded, FixedPairs
+from qknorm.data.corpus_report import DirectionReport
 from qknorm.data.prepared import ParallelFiles, Prepared, PreparedDirection, PreparedSet
 from qknorm.data.subwords import Subwords
-from qknorm.decoding.beam import BeamSettings, beam_search
-from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
+from qknorm.decoding.beam import BeamSettings, Hypothesis, beam_search
+from qknorm.decoding.sentence import Sentence
+from qknorm.models.translator import TranslatorConfig, TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import Constant
 from qknorm.runs.recipe import make_recipe
@@ -39,7 +41,8 @@ class OurLearner:
         model = make_model(sentences, size, qk_norm)
         pairs = FixedPairs(Encoded.from_lists(sentences.sources), Encoded.from_lists(sentences.targets))
         train, nothing = PreparedSet([], [], pairs), PreparedSet([], [], FixedPairs(*[Encoded.from_lists([])] * 2))
-        direction = PreparedDirection(ParallelFiles(Path(), Path()), train, nothing, nothing, {}, Path())
+        report = DirectionReport(read=len(pairs), kept=len(pairs), dropped={})
+        direction = PreparedDirection(ParallelFiles(Path(), Path()), train, nothing, nothing, report, Path())
         unused = Subwords.learn(["a"], 1, "words")  # the sentences are pieces already
         task = TranslationTask(recipe, model, Prepared(unused, [direction], Path()), Screen(quiet=True))
         settings = TrainerSettings(validate_every=10**9, max_validations=1, clip=1.0)
@@ -71,7 +74,7 @@ def make_model(sentences: Sentences, size: Size, qk_norm: str) -> TranslatorMode
         relu_dropout=size.dropout,
         embedding_dropout=size.dropout,
     )
-    return TranslatorModel(config, [Direction(0, 1, target_pieces)])
+    return TranslatorModel(config, {("en", "gl"): target_pieces})
 
 
 def size_of(model: TranslatorModel) -> Size:
@@ -87,8 +90,12 @@ class OurDecoder:
         self.model, self.settings = model, settings
 
     def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
-        return [result[0].pieces for result in beam_search(self.model, sources, self.settings, n_best=1)]
+        return [best.pieces for best in self._best(sources, self.settings)]
 
     def forced(self, sources: Sequence[Pieces], length: int) -> int:
         exactly = replace(self.settings, min_length=length - 1, max_length=length - 1, extra_length=length)
-        return sum(len(result[0].pieces) + 1 for result in beam_search(self.model, sources, exactly, n_best=1))
+        return sum(len(best.pieces) + 1 for best in self._best(sources, exactly))
+
+    def _best(self, sources: Sequence[Pieces], settings: BeamSettings) -> list[Hypothesis]:
+        found = beam_search(self.model, list(map(Sentence, sources)), settings, self.model.directions[0])
+        return [best for best, *_ in found]

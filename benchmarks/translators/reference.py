@@ -130,8 +130,9 @@ class ReferenceDecoder:
         config = model.config
         if (config.qk_norm, config.p, config.norm, config.placement) != ("lp", 2.0, "layer", "pre"):
             raise InputError("the reference code carries QKNorm models: qk_norm=lp p=2 norm=layer placement=pre")
+        vocabulary = model.target_vocabulary(model.directions[0]).tolist()
         self._controller = reference.controller(
-            len(model.embedding.weight), model.target_vocabulary(0).tolist(), size_of(model), _PairsInMemory()
+            len(model.embedding.weight), vocabulary, size_of(model), _PairsInMemory()
         )
         utilities: Any = reference.modules["utils"]
         utilities.get_positional_encoding = lambda dim, length: sinusoids(length, dim)

@@ -5,14 +5,13 @@ Keys are stored normalised, rotated and without g. So each key is prepared once,
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from qknorm.attention.functional import attend, causal_mask
+from qknorm.attention.functional import causal_mask
 from qknorm.ops import checks, has_values
-from qknorm.ops.shared_attention import attend_to_history
 
 
 class KeyValues(NamedTuple):
@@ -28,22 +27,12 @@ class KeyValueCache:
     Its capacity doubles when it is full, so n steps copy O(n) entries. Reordering beams only changes a table of where
     each of their positions is stored.
     window: a position sees itself and the window − 1 before it; what no later one sees is dropped.
-    max_length: a fixed buffer of this many positions, so that one compiled step serves all of them. A subclass that
-    takes one is a subclass of `FixedKeyValueCache`.
     """
 
-    def __new__(cls, max_length: Any = None, *_: Any, **__: Any) -> KeyValueCache:
-        # A subclass has arguments of its own, and only an object of the class that was called is initialised.
-        return object.__new__(FixedKeyValueCache if cls is KeyValueCache and max_length is not None else cls)
-
-    def __init__(self, max_length: int | None = None, window: int | None = None) -> None:
-        for name, number in (("max_length", max_length), ("window", window)):
-            if number is not None and number < 1:
-                raise ValueError(f"{name} of a KeyValueCache must be at least 1, not {number}")
-        if max_length is not None and not isinstance(self, FixedKeyValueCache):
-            name = type(self).__name__
-            raise TypeError(f"{name} has a max_length, so it must be a FixedKeyValueCache: derive it from that class")
-        self.max_length, self.window = max_length, window
+    def __init__(self, *, window: int | None = None) -> None:
+        if window is not None and window < 1:
+            raise ValueError(f"window of a {type(self).__name__} must be at least 1, not {window}")
+        self.window = window
         self._room: KeyValues | None = None
         self.reset()
 
@@ -85,18 +74,17 @@ class KeyValueCache:
             return None, is_causal and queries > 1
         return causal_mask(queries, keys, window=self.window, device=self._room.keys.device), False
 
-    def attend(self, query: Tensor, new: KeyValues, scale: float) -> Tensor:
-        """Add one position and attend from it to all it may see: query is (batch, heads, 1, head_dim)."""
-        checks.single_queries(query, *new)
-        if query.shape[0] != new.keys.shape[0] or new.keys.shape[2] != 1:
-            shapes = f"query {tuple(query.shape)} and keys {tuple(new.keys.shape)}"
-            raise ValueError(f"one position of each entry of the batch attends and is added at a time, not {shapes}")
+    @property
+    def is_shared(self) -> bool:
+        """Whether rows have positions in common since `reorder`; then `append_shared` copies nothing."""
+        return self._history is not None
+
+    def append_shared(self, new: KeyValues) -> tuple[KeyValues, Tensor]:
+        """Add one position of each row: keys and values of all entries, and (rows, length), whose each position is."""
         self._add(new)
-        if self._history is not None:
-            reach = self._reach(1)
-            return attend_to_history(query, *self._held(reach), self._history[:, -reach:], scale)
-        keys, values = (side.to(query.dtype) for side in self._seen_by(1))  # the room has the type of what came first
-        return attend(query, keys, values, scale, self.mask(1, True)[0], enable_gqa=query.shape[1] != keys.shape[1])
+        assert self._history is not None
+        reach = self._reach(new.keys.shape[2])
+        return self._held(reach), self._history[:, -reach:]
 
     def reorder(self, rows: Tensor) -> None:
         """Let entry i of the batch continue entry rows[i]; rows may repeat or omit entries (beams)."""
@@ -196,13 +184,18 @@ class KeyValueCache:
 
 
 class FixedKeyValueCache(KeyValueCache):
-    """A `KeyValueCache` with a `max_length`: its length is a tensor, and a mask covers what is not filled yet."""
+    """A `KeyValueCache` with room for `max_length` positions, so that one compiled step serves all of them.
 
-    max_length: int
+    Its length is a tensor, and a mask covers what is not filled yet.
+    """
+
     _forgotten = 0
 
-    def __init__(self, max_length: int, window: int | None = None) -> None:
-        super().__init__(max_length, window)
+    def __init__(self, max_length: int, *, window: int | None = None) -> None:
+        if max_length < 1:
+            raise ValueError(f"max_length of a {type(self).__name__} must be at least 1, not {max_length}")
+        self.max_length = max_length
+        super().__init__(window=window)
 
     def reset(self) -> None:
         """Start again in the same buffer, or in a new one if that is locked."""
@@ -233,7 +226,7 @@ class FixedKeyValueCache(KeyValueCache):
         if self._room is None:
             return
         if len(rows) != len(self._room.keys):
-            raise ValueError(f"a cache with a max_length keeps its batch of {len(self._room.keys)}, not {len(rows)}")
+            raise ValueError(f"a FixedKeyValueCache keeps its batch of {len(self._room.keys)}, not {len(rows)}")
         for side in self._room:
             side.copy_(side.index_select(0, rows))
 
@@ -251,8 +244,8 @@ class FixedKeyValueCache(KeyValueCache):
         assert self._room is not None
         assert self._position is not None
         if self._position.is_cpu and has_values(self._position) and self.length + added > self.max_length:
-            overflow = f"{self.length + added} positions do not fit into a KeyValueCache"
-            raise ValueError(f"{overflow} with max_length={self.max_length}")
+            name = f"a FixedKeyValueCache of {self.max_length}"
+            raise ValueError(f"{self.length + added} positions do not fit into {name}")
         positions = self._position + torch.arange(added, device=self._position.device)
         for room, tensor in zip(self._room, new, strict=True):
             room.index_copy_(2, positions, tensor.to(room.dtype))

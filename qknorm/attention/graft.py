@@ -11,7 +11,7 @@ c^(1−s), c the old one: the old model at s = 0, softmax(g · q̂′ k̂′ᵀ)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from qknorm.attention.module import QKNormAttention
 from qknorm.attention.norms import HeadIdentity, LpNorm
-from qknorm.attention.observed import PROJECTIONS, Attended, Rows, arguments, evaluating, observing
+from qknorm.attention.observed import Attended, Rows, arguments, evaluating, observing
 from qknorm.attention.rotary import RotaryTables, rotate
 
 _NEWTON_STEPS = 4
@@ -144,12 +144,20 @@ def strength_(model: nn.Module, strength: float) -> None:
             setattr(layer, _scale_name(layer), norm.plain_scale ** (1 - strength))
 
 
+def finds_query_norm(finder: Callable[[nn.Module], nn.Module | None]) -> Callable[[nn.Module], nn.Module | None]:
+    """Register where else than here a layer may have the norm of its queries, which then comes before all others."""
+    _FINDERS.append(finder)
+    return finder
+
+
 def query_norm(layer: nn.Module) -> Any:
     """Return the norm of an attention layer's queries, wherever it is stored, the last if there are two, or None."""
-    uses_interface_norms = getattr(getattr(layer, "config", None), "_attn_implementation", None) == "qknorm"
-    of_interface = getattr(layer, "lp_q_norm", None) if uses_interface_norms else None
-    of_layer = getattr(layer, "q_norm", None)
-    return of_interface or of_layer or getattr(getattr(layer, "q_proj", None), "norm", None)
+    found = (finder(layer) for finder in _FINDERS)
+    of_layer = getattr(layer, "q_norm", None) or getattr(getattr(layer, "q_proj", None), "norm", None)
+    return next((norm for norm in found if norm is not None), of_layer)
+
+
+_FINDERS: list[Callable[[nn.Module], nn.Module | None]] = []
 
 
 @torch.no_grad()
@@ -330,7 +338,7 @@ def _fitted(model: nn.Module, layers: dict[str, Any], batches: list[Any], p: flo
 def _is_plain(layer: nn.Module) -> bool:
     if isinstance(layer, QKNormAttention):
         return isinstance(layer.q_norm, HeadIdentity)
-    projections = (getattr(layer, name, None) for name in PROJECTIONS)
+    projections = (getattr(layer, name, None) for name in ("q_proj", "k_proj"))
     has_projections = all(type(projection) is nn.Linear for projection in projections)
     return has_projections and hasattr(layer, "head_dim") and hasattr(layer, "scaling") and query_norm(layer) is None
 

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from qknorm.attention.cache import KeyValueCache, KeyValues
+from qknorm.attention.core import AttentionCore
 from qknorm.attention.functional import attend, attention_weights, merged, top_left
 from qknorm.attention.length import LengthScaling, length_scaling_of, scaled_for_length
 from qknorm.attention.norms import Heads, LpNorm, QKNorm, kind_of
 from qknorm.attention.rotary import RotaryTables
 from qknorm.ops import checks
-from qknorm.ops.shared_attention import attend_to_shared
+from qknorm.ops.shared_attention import attend_to_history, attend_to_shared
 
 __all__ = ["KeyValueCache", "KeyValues", "LpNorm", "QKNorm", "QKNormAttention", "parameter_groups"]
 
@@ -115,13 +116,7 @@ class QKNormAttention(nn.Module):
         }
         norms = kind_of(qk_norm, options).make(Heads(num_heads, head_dim, device, dtype))
         self.q_norm, self.k_norm, self.v_norm, self.softmax_scale = norms
-
-    @classmethod
-    def from_hf(cls, layer: nn.Module, config: Any = None) -> QKNormAttention:
-        """Convert an attention module of transformers, with the same outputs; see `qknorm.hf`."""
-        import qknorm
-
-        return qknorm.hf.from_hf(layer, config)
+        self.core = AttentionCore()
 
     def forward(
         self,
@@ -142,13 +137,15 @@ class QKNormAttention(nn.Module):
         self-attention only; see `Rotary`.
         """
         dropout = self.dropout if self.training else 0.0
+        is_single = query.shape[1] == 1
         is_simple = attn_mask is None and self.length_scaling is None and not dropout
-        if cache is not None and query.shape[1] == 1 and is_simple:
-            self._check(query, memory, cache, rotary)
-            step = self.key_values(query, rotary=rotary)
-            return self._output(cache.attend(self._queries(query, rotary), step, self.softmax_scale))
+        if cache is not None and cache.is_shared and is_single and is_simple:
+            return self._output(self._step_of_beams(query, memory, cache, rotary))
         q, k, v, attn_mask, is_causal = self._inputs(query, memory, attn_mask, is_causal, cache, rotary)
-        return self._output(attend(q, k, v, self.softmax_scale, attn_mask, is_causal, dropout, self._shares_kv_heads))
+        if is_single and (cache is not None or isinstance(memory, KeyValues)):
+            shares_keys = q.shape[1] != k.shape[1]
+            return self._output(attend(q, k, v, self.softmax_scale, attn_mask, is_causal, dropout, shares_keys))
+        return self._output(self.core(q, k, v, self.softmax_scale, attn_mask, is_causal, dropout)[0])
 
     def weights(
         self,
@@ -161,7 +158,7 @@ class QKNormAttention(nn.Module):
     ) -> Tensor:
         """Return the attention probabilities of `forward`, without dropout: (batch, heads, queries, keys)."""
         q, k, _, attn_mask, is_causal = self._inputs(query, memory, attn_mask, is_causal, None, rotary)
-        return attention_weights(q, k, self.softmax_scale, attn_mask, is_causal, self._shares_kv_heads)
+        return attention_weights(q, k, self.softmax_scale, attn_mask, is_causal, q.shape[1] != k.shape[1])
 
     def attend_shared(self, query: Tensor, memory: KeyValues, entries: Tensor, lengths: Tensor) -> Tensor:
         """Attend from single positions to memories that several of them share, for decoding with beams.
@@ -185,10 +182,6 @@ class QKNormAttention(nn.Module):
         heads = f"{self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"
         scaling = "" if self.length_scaling is None else f", length_scaling={self.length_scaling}"
         return f"{self.embed_dim}, {heads}, qk_norm={self.qk_norm!r}{scaling}"
-
-    @property
-    def _shares_kv_heads(self) -> bool:
-        return self.num_kv_heads != self.num_heads
 
     def _inputs(
         self,
@@ -214,6 +207,14 @@ class QKNormAttention(nn.Module):
                 attn_mask, is_causal = merged(attn_mask, top_left(q, keys)), False
             q = scaled_for_length(q, self.length_scaling, keys.shape[2], attn_mask, is_causal)
         return q, keys, values, attn_mask, is_causal
+
+    def _step_of_beams(
+        self, query: Tensor, memory: Tensor | KeyValues | None, cache: KeyValueCache, rotary: RotaryTables | None
+    ) -> Tensor:
+        """One position of each row, over positions that rows have in common: none is copied for a row of its own."""
+        self._check(query, memory, cache, rotary)
+        room, history = cache.append_shared(self.key_values(query, rotary=rotary))
+        return attend_to_history(self._queries(query, rotary), *room, history, self.softmax_scale)
 
     def _check(
         self,

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from qknorm.attention.functional import attend, attention_weights
+from qknorm.attention.core import AttentionCore
 from qknorm.attention.norms import Heads, PlainKind, QKNorm, kind_of
 from qknorm.attention.torch_masks import check_dimensions, check_kinds, merged_mask
 
@@ -69,6 +69,7 @@ class MultiheadAttention(_TorchMultiheadAttention):
         self.qk_norm = None if isinstance(kind, PlainKind) else qk_norm
         norms = kind.make(Heads(num_heads, self.head_dim, device, dtype))
         self.q_norm, self.k_norm, self.v_norm, self.softmax_scale = norms
+        self.core = AttentionCore()
         self.out_proj = _starting_by_itself(self.out_proj)
         if self.qk_norm is not None:
             # For inference torch's encoder layers compute attention from the weights, without calling this module or
@@ -114,14 +115,6 @@ class MultiheadAttention(_TorchMultiheadAttention):
         q, k, v = self._projected(query, key, value)
         out, weights = self._attend(q, k, v, key_padding_mask, need_weights, attn_mask, is_causal)
         return self._laid_out_like(query, self.out_proj(out), weights, average_attn_weights)
-
-    def __prepare_scriptable__(self) -> nn.Module:
-        """Return what TorchScript, which lacks `super()`, compiles: torch's module with the same parameters."""
-        if self.qk_norm is not None:
-            raise TypeError("TorchScript cannot compile query-key normalisation: use torch.compile or torch.export")
-        module = _TorchMultiheadAttention.__new__(_TorchMultiheadAttention)
-        module.__dict__ = self.__dict__ | {"_modules": {"out_proj": self.out_proj}}
-        return module
 
     def merge_masks(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
@@ -185,11 +178,8 @@ class MultiheadAttention(_TorchMultiheadAttention):
         mask = None if is_causal else merged_mask(attn_mask, key_padding_mask, shape, self._added_keys, query.dtype)
         q, k, v = self._heads(query, *self._with_biases(key, value))
         dropout = self.dropout if self.training else 0.0
-        if not need_weights:
-            out = attend(q, k, v, self.softmax_scale, mask, is_causal, dropout)
-            return out.transpose(1, 2).flatten(2), None
-        weights = F.dropout(attention_weights(q, k, self.softmax_scale, mask), dropout)
-        return (weights @ v).transpose(1, 2).flatten(2), weights
+        out, weights = self.core(q, k, v, self.softmax_scale, mask, is_causal, dropout, need_weights)
+        return out.transpose(1, 2).flatten(2), weights
 
     def _with_biases(self, key: Tensor, value: Tensor) -> list[Tensor]:
         """Keys and values, with `bias_k` and `bias_v` at the end of each sequence if there are any."""

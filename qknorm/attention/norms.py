@@ -263,7 +263,7 @@ def kind_of(qk_norm: QKNorm | None, options: Mapping[str, Any] | None = None) ->
     """Return the kind that is meant; `options` go with its name alone, and those at their defaults are not given."""
     given = {name: value for name, value in (options or {}).items() if value != getattr(LpKind, name)}
     if qk_norm is None or isinstance(qk_norm, str):
-        return _named("none" if qk_norm is None else qk_norm, given)
+        return _named(qk_norm, given)
     if given:
         raise ValueError(f"{' and '.join(given)} must be set on the kind that is given as qk_norm")
     if not isinstance(qk_norm, Mapping):
@@ -273,16 +273,17 @@ def kind_of(qk_norm: QKNorm | None, options: Mapping[str, Any] | None = None) ->
     return _named(qk_norm["kind"], {name: value for name, value in qk_norm.items() if name != "kind"})
 
 
-def _named(name: str, options: Mapping[str, Any]) -> QKNormKind:
+def _named(qk_norm: str | None, options: Mapping[str, Any]) -> QKNormKind:
+    name = "none" if qk_norm is None else qk_norm
     if name not in KINDS:
-        raise ValueError(f"qk_norm must be {_names()} or None, not {name!r}")
+        raise ValueError(f"qk_norm must be {_names()} or None, not {qk_norm!r}")
     foreign = sorted(options.keys() - _options(name))
     if foreign:
         owners = " or ".join(f'qk_norm="{known}"' for known in KINDS if _options(known).issuperset(foreign))
         belong = (
             f"such options belong to {owners}" if owners else f"it has {', '.join(sorted(_options(name))) or 'none'}"
         )
-        raise ValueError(f"{' and '.join(foreign)} cannot be set for qk_norm={name!r}: {belong}")
+        raise ValueError(f"{' and '.join(foreign)} cannot be set for qk_norm={qk_norm!r}: {belong}")
     kind: QKNormKind = KINDS[name](**options)
     return kind
 

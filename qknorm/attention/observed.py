@@ -16,18 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from qknorm.attention.cache import KeyValueCache, KeyValues
+from qknorm.attention.core import AttentionCore, Call
+from qknorm.attention.functional import attention_weights
 from qknorm.attention.length import LengthScaling, is_visible, scaled_for_length
-from qknorm.attention.module import QKNormAttention
-from qknorm.attention.multihead import MultiheadAttention
 from qknorm.attention.norms import LpNorm
-from qknorm.attention.rotary import RotaryTables
-from qknorm.attention.torch_masks import merged_mask
 
 _LOGITS_AT_ONCE = 2**21
-PROJECTIONS = ("q_proj", "k_proj")
-INTERFACE_NORMS = ("lp_q_norm", "lp_k_norm")
-"""Norms that `qknorm.hf.add_lp_norms` gives layers of transformers, for the attention function to apply."""
 
 
 class Rows(NamedTuple):
@@ -89,6 +83,10 @@ class Attended(NamedTuple):
                 logits = self.query[:, :, span].to(self._wide) @ keys.transpose(-2, -1) * self.scale
             yield Rows(span, logits, *self._masks(span, logits))
 
+    def weights(self) -> Tensor:
+        """(batch, heads, queries, keys), for short texts: all rows at once."""
+        return torch.cat([rows.weights() for rows in self.rows()], -2)
+
     @property
     def _wide(self) -> torch.dtype:
         return torch.promote_types(self.query.dtype, torch.float32)
@@ -112,16 +110,34 @@ Observer: TypeAlias = Callable[[str, nn.Module, Attended], None]
 def observing(model: nn.Module, observer: Observer) -> Iterator[None]:
     """Show an observer each attention that the model computes meanwhile, as it is computed: nothing is called twice.
 
-    It sees `QKNormAttention`, `MultiheadAttention` of this library with a norm, and every layer of transformers that
-    uses its AttentionInterface; but not single decoding steps. What is compiled runs as it is written meanwhile: hooks
-    would make it compile again.
+    It sees every layer with an `AttentionCore`, and every layer of transformers that uses its AttentionInterface; but
+    not single decoding steps. What is compiled runs as it is written meanwhile: hooks would make it compile again.
     """
     observation = _Observation({module: name for name, module in model.named_modules()}, observer)
-    with ExitStack() as stack:
-        stack.enter_context(_UNCOMPILED)
-        for context in observation.contexts():
-            stack.enter_context(context)
+    with _EVERYWHERE.joined(observation), ExitStack() as hooks:
+        for hook in observation.hooks():
+            hooks.enter_context(hook)
         yield
+
+
+@contextmanager
+def weights_of_head(layer: nn.Module, head: int) -> Iterator[list[Tensor]]:
+    """Collect the weights of one head of a layer, (batch, queries, keys), in each call, with their gradients."""
+    collected: list[Tensor] = []
+
+    def collect(_core: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], _output: Any) -> None:
+        call = Call(*inputs, **options)
+        key = per_query_head(call.key, call.query.shape[1])[:, [head]]
+        mask = call.attn_mask
+        if mask is not None and mask.dim() > 2 and mask.shape[-3] > 1:
+            mask = mask[..., [head], :, :]
+        weights = attention_weights(call.query[:, [head]], key, call.scale, mask, call.is_causal)
+        collected.append(weights.squeeze(1))
+
+    core = layer.get_submodule("core")
+    assert isinstance(core, AttentionCore)
+    with core.shown_to(collect):
+        yield collected
 
 
 def arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -150,120 +166,105 @@ def per_query_head(keys: Tensor, heads: int) -> Tensor:
 
 
 class _Observation:
-    """An observer, the layers of its model, and what their projections and norms gave since it was last shown it."""
+    """An observer, the layers of its model, and what their projections gave since it was last shown it."""
 
     def __init__(self, names: Mapping[nn.Module, str], observer: Observer) -> None:
         self.names, self.observer = names, observer
-        self.kept: dict[Any, Tensor] = {}
+        self.projected: dict[tuple[nn.Module, str], Tensor] = {}
+        self.shown = 0
 
-    def contexts(self) -> Iterator[AbstractContextManager[Any]]:
-        """All that has to be in place while the model is called."""
+    def hooks(self) -> Iterator[AbstractContextManager[Any]]:
+        """All that look on while the model is called."""
         for layer in self.names:
-            for name in (*PROJECTIONS, *INTERFACE_NORMS):
-                if isinstance(module := getattr(layer, name, None), nn.Module):
-                    yield self._keeping(module)
-            if isinstance(layer, QKNormAttention):
-                yield _wrapping(layer, "_inputs", functools.partial(self._ours, layer))
-            if isinstance(layer, MultiheadAttention):
-                yield _wrapping(layer, "_attend", functools.partial(self._multihead, layer))
-        if "transformers" in sys.modules:
-            from transformers import AttentionInterface
+            cores = [child for child in layer.children() if isinstance(child, AttentionCore)]
+            for side in ("q", "k"):
+                yield from self._before_norm(layer, side, bool(cores))
+            for core in cores:
+                yield core.shown_to(functools.partial(self._of_core, layer))
 
-            yield _wrapping(AttentionInterface, "get_interface", self._theirs)
+    def _before_norm(self, layer: nn.Module, side: str, has_core: bool) -> Iterator[RemovableHandle]:
+        """Keep what a projection gives; where it is not a module, or normalises by itself, what the norm is given."""
+        projection, norm = getattr(layer, f"{side}_proj", None), getattr(layer, f"{side}_norm", None)
+        own = getattr(projection, "norm", None)  # as after a graft
+        if isinstance(own, LpNorm):
+            yield own.register_forward_pre_hook(lambda _norm, inputs: self._keep(layer, side, inputs[0]))
+        elif isinstance(projection, nn.Module):
+            yield projection.register_forward_hook(lambda _projection, _inputs, out: self._keep(layer, side, out))
+        elif has_core and isinstance(norm, nn.Module):
+            yield norm.register_forward_pre_hook(lambda _norm, inputs: self._keep(layer, side, inputs[0]))
 
-    def _keeping(self, module: nn.Module) -> RemovableHandle:
-        """Keep what a module gives; of a projection that normalises by itself, as after a graft, what it normalises."""
-        if isinstance(norm := getattr(module, "norm", None), LpNorm):
-            return norm.register_forward_pre_hook(lambda _norm, inputs: self._keep(module, inputs[0]))
-        return module.register_forward_hook(lambda _module, _inputs, output: self._keep(module, output))
+    def _keep(self, layer: nn.Module, side: str, projected: Any) -> None:
+        if isinstance(projected, Tensor):
+            self.projected[layer, side] = projected.detach()
 
-    def _keep(self, module: nn.Module, given: Any) -> None:
-        if isinstance(given, Tensor):
-            self.kept[module] = given.detach()
-
-    def _taken(self, layer: nn.Module, names: tuple[str, str]) -> tuple[Tensor | None, Tensor | None]:
-        """What two modules of a layer gave, if they gave something new."""
-        query, key = (self.kept.pop(getattr(layer, name, None), None) for name in names)
-        return query, key
+    def _of_core(
+        self, layer: nn.Module, _core: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], _output: Any
+    ) -> None:
+        self.show(layer, Call(*inputs, **options))
 
     @torch.no_grad()
-    def _show(
-        self,
-        layer: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        scale: float,
-        mask: Tensor | None,
-        causal: bool,
-        projected: tuple[Tensor, Tensor] | None = None,
-    ) -> None:
-        if not query.numel() or not key.numel():
+    def show(self, layer: nn.Module, call: Call) -> None:
+        """Show the observer a call, with what its queries and keys were before norms and positions."""
+        self.shown += 1
+        if not call.query.numel() or not call.key.numel():
             return
-        given = projected or self._taken(layer, PROJECTIONS)
-        query_before, key_before = map(_by_heads, given, (query, key))
-        seen = Attended(query.detach(), key.detach(), scale, mask, causal, (query_before, key_before))
+        query, key = call.query.detach(), call.key.detach()
+        projected = (
+            _by_heads(self.projected.pop((layer, side), None), seen) for side, seen in (("q", query), ("k", key))
+        )
+        seen = Attended(query, key, call.scale, call.attn_mask, call.is_causal, (next(projected), next(projected)))
         self.observer(self.names[layer], layer, seen)
 
-    def _ours(
-        self,
-        layer: QKNormAttention,
-        inputs: Callable[..., Any],
-        query: Tensor,
-        memory: Tensor | KeyValues | None,
-        attn_mask: Tensor | None,
-        is_causal: bool,
-        cache: KeyValueCache | None,
-        rotary: RotaryTables | None,
-    ) -> Any:
-        """Around `QKNormAttention._inputs`, which makes all that meets in the softmax."""
-        q, k, _, mask, causal = given = inputs(query, memory, attn_mask, is_causal, cache, rotary)
-        is_step = query.shape[1] == 1 and (cache is not None or isinstance(memory, KeyValues))
-        if not is_step:
-            self._show(layer, q, k, layer.softmax_scale, mask, causal)
-        return given
 
-    def _multihead(
-        self,
-        layer: MultiheadAttention,
-        attend: Callable[..., Any],
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None,
-        need_weights: bool,
-        attn_mask: Tensor | None,
-        is_causal: bool,
-    ) -> Any:
-        """Around `MultiheadAttention._attend`, whose `_heads` makes what meets in the softmax."""
-        made: list[tuple[Tensor, ...]] = []
+class _Everywhere:
+    """What is in place while anybody observes: nothing is compiled, and transformers shows what it attends to.
 
-        def keep(heads: Callable[..., tuple[Tensor, ...]], *sides: Tensor) -> tuple[Tensor, ...]:
-            made.append(heads(*sides))
-            return made[-1]
+    The last observation to leave, in any order, restores what the first found.
+    """
 
-        with _wrapping(layer, "_heads", keep):
-            attended = attend(query, key, value, key_padding_mask, need_weights, attn_mask, is_causal)
-        shape = (query.shape[0], layer.num_heads, query.shape[1], key.shape[1])
-        mask = merged_mask(attn_mask, key_padding_mask, shape, layer._added_keys, query.dtype)
-        q, k, _ = made.pop()
-        self._show(layer, q, k, layer.softmax_scale, mask, False, (query.detach(), key.detach()))
-        return attended
+    def __init__(self) -> None:
+        self._observations: list[_Observation] = []
+        self._places = ExitStack()
 
-    def _theirs(self, choose: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
-        """Around `AttentionInterface.get_interface`: the function it chooses, which shows what it is called with."""
-        attend = choose(*inputs)
+    @contextmanager
+    def joined(self, observation: _Observation) -> Iterator[None]:
+        if not self._observations:
+            self._places.enter_context(torch.compiler.set_stance("force_eager"))
+            if "transformers" in sys.modules:
+                self._places.enter_context(self._looking_at_transformers())
+        self._observations.append(observation)
+        try:
+            yield
+        finally:
+            self._observations.remove(observation)
+            if not self._observations:
+                self._places.close()
 
+    @contextmanager
+    def _looking_at_transformers(self) -> Iterator[None]:
+        """Let `AttentionInterface.get_interface` return functions that show what they are called with."""
+        from transformers import AttentionInterface
+
+        own, choose = vars(AttentionInterface).get("get_interface"), AttentionInterface.get_interface
+        AttentionInterface.get_interface = torch.compiler.disable(lambda *inputs: self._observed(choose(*inputs)))
+        try:
+            yield
+        finally:
+            if own is None:
+                del AttentionInterface.get_interface
+            else:
+                AttentionInterface.get_interface = own
+
+    def _observed(self, attend: Callable[..., Any]) -> Callable[..., Any]:
         def observed(
             layer: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **options: Any
         ) -> Any:
+            concerned = [observation for observation in self._observations if layer in observation.names]
+            before = [observation.shown for observation in concerned]
             attended = attend(layer, query, key, value, attention_mask, **options)
-            if layer in self.names and query.shape[-2] > 1:
-                scale, mask, causal = _of_transformers(layer, query, attention_mask, **options)
-                q, k = self._taken(layer, INTERFACE_NORMS)
-                if q is None or k is None:
-                    self._show(layer, query, key, scale, mask, causal)
-                else:
-                    self._show(layer, q, k, 1.0, mask, causal)
+            for observation, shown in zip(concerned, before, strict=True):
+                if observation.shown == shown and query.shape[-2] > 1:  # a function with a core has shown it already
+                    observation.show(layer, _of_transformers(layer, query, key, value, attention_mask, **options))
             return attended
 
         return observed
@@ -272,17 +273,19 @@ class _Observation:
 def _of_transformers(
     layer: nn.Module,
     query: Tensor,
+    key: Tensor,
+    value: Tensor,
     mask: Any,
     scaling: float | None = None,
     is_causal: bool | None = None,
     **_others: Any,
-) -> tuple[float, Tensor | None, bool]:
-    """Softmax scale, mask and is_causal, as transformers' sdpa understands its arguments."""
+) -> Call:
+    """A call as transformers' sdpa understands its arguments."""
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if isinstance(mask, Tensor) and mask.dim() == 4:
-        return scale, mask, False
+        return Call(query, key, value, scale, mask)
     causal = getattr(layer, "is_causal", True) if is_causal is None else is_causal
-    return scale, None, bool(causal) and query.shape[-2] > 1
+    return Call(query, key, value, scale, is_causal=bool(causal))
 
 
 def _by_heads(given: Tensor | None, seen: Tensor) -> Tensor:
@@ -296,61 +299,4 @@ def _by_heads(given: Tensor | None, seen: Tensor) -> Tensor:
     return given if fits else seen
 
 
-class _Uncompiled:
-    """A context without torch.compile; whoever is the last to leave it, in any order, restores what the first found."""
-
-    def __init__(self) -> None:
-        self._inside, self._stance = 0, ExitStack()
-
-    def __enter__(self) -> None:
-        if not self._inside:
-            self._stance.enter_context(torch.compiler.set_stance("force_eager"))
-        self._inside += 1
-
-    def __exit__(self, *_error: object) -> None:
-        self._inside -= 1
-        if not self._inside:
-            self._stance.close()
-
-
-class _Wrapped:
-    """A method of a layer or a class, with wrappers around it that are called with the method and its arguments."""
-
-    def __init__(self, owner: Any, name: str) -> None:
-        self.owner, self.name, self.before = owner, name, vars(owner).get(name)
-        self.wrappers: list[Callable[..., Any]] = []
-        method = getattr(owner, name)
-
-        def wrapped(*inputs: Any, **options: Any) -> Any:
-            call = method
-            for wrapper in self.wrappers:
-                call = functools.partial(wrapper, call)
-            return call(*inputs, **options)
-
-        setattr(owner, name, torch.compiler.disable(wrapped))  # somebody may have compiled what calls the model
-
-    def restore(self) -> None:
-        """Leave the owner as it was: without the name, if the method is that of its class."""
-        if self.before is None:
-            delattr(self.owner, self.name)
-        else:
-            setattr(self.owner, self.name, self.before)
-
-
-_UNCOMPILED = _Uncompiled()
-_WRAPPED: dict[tuple[Any, str], _Wrapped] = {}
-
-
-@contextmanager
-def _wrapping(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
-    """Put a wrapper around a method; the last to be taken away, in any order, leaves the method as it was."""
-    if (owner, name) not in _WRAPPED:
-        _WRAPPED[owner, name] = _Wrapped(owner, name)
-    wrapped = _WRAPPED[owner, name]
-    wrapped.wrappers.append(wrapper)
-    try:
-        yield
-    finally:
-        wrapped.wrappers.remove(wrapper)
-        if not wrapped.wrappers:
-            _WRAPPED.pop((owner, name)).restore()
+_EVERYWHERE = _Everywhere()

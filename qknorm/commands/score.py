@@ -30,7 +30,7 @@ def score(
     from qknorm.metrics.short import is_too_short_for_bleu
 
     ours, theirs = list(read_lines(hypotheses)), list(read_lines(references))
-    values = scores(ours, theirs, tokenized, language)
+    values = scores(ours, theirs, tokenized, language).content()
     examples: list[dict[str, Any]] = []
     if src is not None:
         sources = list(read_lines(src))

@@ -48,8 +48,10 @@ def translate(
     length_penalty: Annotated[float | None, typer.Option(help="A larger penalty prefers longer translations.")] = None,
     min_length: Annotated[int, typer.Option(min=0, help="A translation has at least this many pieces.")] = 0,
     max_length: Annotated[int | None, typer.Option(min=1, help="A translation has at most this many pieces.")] = None,
-    decoder: Annotated[str, typer.Option(help="The decoding method: beam, greedy or sampling.")] = "beam",
-    sample: Annotated[bool, typer.Option("--sample", help="Draw at random: the same as --decoder sampling.")] = False,
+    decoder: Annotated[
+        str,
+        typer.Option(help="The decoding method: beam (with --beam-size 1: greedy), or sampling at random."),
+    ] = "beam",
     temperature: Annotated[
         float | None,
         typer.Option(help="The temperature of sampling: below 1 draws likelier translations, above 1 odder ones."),
@@ -85,7 +87,7 @@ def translate(
         "top_k": top_k,
         "seed": seed,
     }
-    chosen = make_decoder("sampling" if sample else decoder, settings, n_best or 1, **_given(options))
+    chosen = make_decoder(decoder, settings, n_best or 1, **_given(options))
     translator = translator.with_decoder(chosen)
     if batch_size is None:
         batch_size = 1 if file is None and sys.stdin.isatty() else LINES_AT_ONCE
@@ -101,6 +103,8 @@ def translate(
                 text = translations[0].text
             else:
                 text = "\n".join(f"{number}\t{best.score:.4f}\t{best.text}" for best in translations)
+            for note in translations[0].notes:
+                print(f"qknorm: line {number}: {note}", file=sys.stderr)
             out.write(text.encode() + b"\n")
             if output is None:
                 out.flush()

@@ -25,7 +25,6 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 from filelock import FileLock
-from pypi_simple import PYPI_SIMPLE_ENDPOINT, NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -171,6 +170,9 @@ def _without_password(url: str) -> str:
 
 def fetch_from_package_index(project: str, filename: str, sha256: str, folder: Path) -> Path:
     """Fetch one file of a project from the Python package index that this machine is set up for; nothing is run."""
+    # Only now: it takes half a second, which every command would wait for.
+    from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
+
     target = folder / filename
     if target.exists():
         return target
@@ -191,6 +193,8 @@ def fetch_from_package_index(project: str, filename: str, sha256: str, folder: P
 
 def _index_address() -> str:
     """The index that pip would use: from the environment, from pip's configuration, or the common one."""
+    from pypi_simple import PYPI_SIMPLE_ENDPOINT
+
     if address := os.environ.get("PIP_INDEX_URL"):
         return address
     # `pip config get` looks into one file alone; the list holds what counts of all of them, as key='value'.

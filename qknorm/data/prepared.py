@@ -10,7 +10,6 @@ train.safetensors has the lines of the training text that are learned from, too.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,11 +36,12 @@ from qknorm.data.cleaning import (
     refuse_if_nothing_is_left,
     written,
 )
+from qknorm.data.corpus_report import CorpusReport, DirectionReport
 from qknorm.data.importers import Pair, read_aligned
 from qknorm.data.pipeline import TextPipeline
 from qknorm.data.splits import SPLITS, split
 from qknorm.data.subwords import EOS, UNK, Scheme, Subwords
-from qknorm.data.textfiles import open_bytes, read_lines, replacing, write_lines
+from qknorm.data.textfiles import open_bytes, read_lines, write_lines
 from qknorm.errors import InputError
 
 CORPUS, TOKENIZER, DROPPED = "corpus.json", "tokenizer.json", "dropped.tsv"
@@ -104,9 +104,7 @@ class PreparedDirection:
     train: PreparedSet
     dev: PreparedSet
     test: PreparedSet
-    report: dict[str, Any]
-    """As in corpus.json. The pairs that were read are those that were dropped, split off and kept; `left_out` are those
-    of given sets with a blank side, `longest_source` is in pieces."""
+    report: DirectionReport
     folder: Path
     """Where its dropped.tsv lies."""
 
@@ -226,9 +224,8 @@ def _make(
             text.drop(pair for other in others for pair in other.held_out_for_reverse())
         subwords = Subwords.learn(_text_for_vocabulary([text.sets["train"] for text in texts]), merges, scheme)
         subwords.save(scratch / TOKENIZER)
-        about = {"pieces": len(subwords), "rules": asdict(rules), "pairs": [text.write(subwords) for text in texts]}
-        with replacing(scratch / CORPUS) as file:
-            file.write(json.dumps(about, indent=1, ensure_ascii=False).encode())
+        reports = [text.write(subwords) for text in texts]
+        CorpusReport(pieces=len(subwords), rules=asdict(rules), pairs=reports).write(scratch / CORPUS)
         scratch.chmod(0o755)
         scratch.replace(folder)
     except BaseException:
@@ -283,7 +280,7 @@ class _Text:
         self.report.kept = len(self.sets["train"])
         refuse_if_nothing_is_left(self.report, self.files.source, self.files.target)
 
-    def write(self, subwords: Subwords) -> dict[str, Any]:
+    def write(self, subwords: Subwords) -> DirectionReport:
         """All sets with their pieces, and in which lines that to learn from stands; returns what corpus.json says."""
         longest = 0
         for name, pairs in self.sets.items():
@@ -294,15 +291,15 @@ class _Text:
                 write_lines(self.place / f"{name}.{side}", lines)
                 longest = int(encoded.lengths.max()) if (name, side) == ("train", "source") else longest
             _save(arrays, self.place / f"{name}.safetensors")
-        return {
-            "read": self.report.read,
-            "kept": self.report.kept,
-            "words": sum(len(side.split()) for pair in self.sets["train"] for side in pair),
-            "dropped": dict(self.report.dropped),
-            "split_off": self.split_off,
-            "left_out": self.left_out,
-            "longest_source": longest,
-        }
+        return DirectionReport(
+            read=self.report.read,
+            kept=self.report.kept,
+            words=sum(len(side.split()) for pair in self.sets["train"] for side in pair),
+            dropped=dict(self.report.dropped),
+            split_off=self.split_off,
+            left_out=self.left_out,
+            longest_source=longest,
+        )
 
 
 def _whole(pairs: Sequence[Pair], files: Files, pipeline: TextPipeline) -> list[Pair]:
@@ -331,13 +328,13 @@ def _save(arrays: dict[str, NDArray[Any]], path: Path) -> None:
 
 def _load(folder: Path, directions: Sequence[ParallelFiles]) -> list[PreparedDirection]:
     try:
-        reports = json.loads((folder / CORPUS).read_text(encoding="utf-8"))["pairs"]
+        reports = CorpusReport.of_file(folder / CORPUS).pairs
         loaded = []
         for number, (files, report) in enumerate(zip(directions, reports, strict=True)):
             place = _place(folder, number)
             train, dev, test = (_load_set(place, name) for name in SPLITS)
             loaded.append(PreparedDirection(files, train, dev, test, report, place))
-    except (SafetensorError, OSError, ValueError, LookupError) as error:
+    except (SafetensorError, OSError, ValueError, LookupError, InputError) as error:
         raise InputError(f"{folder} is damaged ({error}); delete the folder and start again") from None
     return loaded
 

@@ -10,6 +10,7 @@ seeded.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -68,14 +69,18 @@ class Subwords:
         return cls(_build(*_learn_merges(words, merges, scheme), scheme))
 
     @classmethod
-    def load(cls, path: Path) -> Subwords:
-        """What `save` wrote."""
+    def load(cls, path: Path, digest: str | None = None) -> Subwords:
+        """What `save` wrote. `digest`: what the file's SHA-256 has to be."""
         try:
-            return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")))
+            content = path.read_bytes()
+            subwords = cls(Tokenizer.from_str(content.decode()))
         except FileNotFoundError:
             raise InputError(f"{path} does not exist; a run folder holds its vocabulary there") from None
         except Exception as error:  # the library raises bare Exception
             raise InputError(f"{path} is damaged or no vocabulary of this program: {error}") from None
+        if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+            raise InputError(f"{path} is the vocabulary of another run")
+        return subwords
 
     def save(self, path: Path) -> None:
         """One JSON file that the `tokenizers` library can read too."""

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS
+from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
-from qknorm.models.translator import DecodingState, TranslatorModel
+from qknorm.models.translator import DecodingState, Direction, TranslatorModel
 from qknorm.ops.likeliest import likeliest
 
 # Two scores that are closer than this are a matter of rounding. In trained models the scores of one hypothesis differed
@@ -56,26 +57,22 @@ class Hypothesis:
 
 
 def beam_search(
-    model: TranslatorModel,
-    sources: Sequence[Sequence[int]],
-    settings: BeamSettings,
-    direction: int = 0,
-    n_best: int | None = None,
+    model: TranslatorModel, sentences: Sequence[Sentence], settings: BeamSettings, direction: Direction
 ) -> list[list[Hypothesis]]:
-    """For each source sentence its n best hypotheses or the whole beam, best first. The model must be in eval mode."""
-    return searched(
-        lambda rows: Search(model, [sources[row] for row in rows], settings, direction, n_best), len(sources)
-    )
+    """For each sentence the n best hypotheses of its beam, best first. The model must be in eval mode."""
+    return searched(lambda chosen: Search(model, chosen, settings, direction), sentences)
 
 
 @torch.inference_mode()
-def searched(search_for: Callable[[Sequence[int]], Search], sentences: int) -> list[list[Hypothesis]]:
+def searched(
+    search_for: Callable[[Sequence[Sentence]], Search], sentences: Sequence[Sentence]
+) -> list[list[Hypothesis]]:
     """Search all sentences together, and those where rounding may have decided again, each alone."""
-    search = search_for(range(sentences))
+    search = search_for(sentences)
     search.run()
-    if sentences > 1:
+    if len(sentences) > 1:
         for row in search.close_calls:
-            alone = search_for([row])
+            alone = search_for([sentences[row]])
             alone.run()
             (search.results[row],) = alone.results
     return search.results
@@ -85,27 +82,22 @@ class Search:
     """The hypotheses of all sentences that are still searched: `rows` = sentences × beam_size, beams side by side."""
 
     def __init__(
-        self,
-        model: TranslatorModel,
-        sources: Sequence[Sequence[int]],
-        settings: BeamSettings,
-        direction: int,
-        n_best: int | None = None,
+        self, model: TranslatorModel, sentences: Sequence[Sentence], settings: BeamSettings, direction: Direction
     ) -> None:
-        self.model, self.settings, self.direction = model, settings, direction
-        self.n_best = min(n_best or settings.beam_size, settings.beam_size)
+        self.model, self.settings = model, settings
         self.device = model.languages.device
         dtype = torch.promote_types(model.languages.dtype, torch.float32)
-        source = Batch.of(sources, [[] for _ in sources]).source.to(self.device)
+        source = Batch.of([sentence.pieces for sentence in sentences], [[] for _ in sentences]).source.to(self.device)
         self.state: DecodingState = model.start(source, direction, settings.beam_size)
         self.vocabulary = model.target_vocabulary(direction)
         self.end = int((self.vocabulary == EOS).nonzero())
-        self.active = torch.arange(len(sources), device=self.device)
+        self.active = torch.arange(len(sentences), device=self.device)
         """Which sentence each group of beams belongs to."""
         most = math.inf if settings.max_length is None else settings.max_length
-        limits = [min(len(pieces) + settings.extra_length, most) for pieces in sources]
+        limits = [min(len(sentence.pieces) + settings.extra_length, most) for sentence in sentences]
         self.limits = torch.tensor(limits, device=self.device)
-        rows = self.row_count = len(sources) * settings.beam_size
+        self.wanted = torch.tensor([min(sentence.n, settings.beam_size) for sentence in sentences], device=self.device)
+        rows = self.row_count = len(sentences) * settings.beam_size
         self.last = torch.full((rows,), BOS, device=self.device)
         self.pieces = torch.empty(rows, 0, dtype=torch.long, device=self.device)
         self.piece_scores = torch.empty(rows, 0, dtype=dtype, device=self.device)
@@ -118,10 +110,10 @@ class Search:
         # All beams start alike, so only the first of each sentence may be extended.
         self.totals.view(-1, settings.beam_size)[:, 1:] = -math.inf
         self.tolerance = _TOLERANCE[dtype]
-        self.is_close = torch.zeros(len(sources), dtype=torch.bool, device=self.device)
+        self.is_close = torch.zeros(len(sentences), dtype=torch.bool, device=self.device)
         """Whether a decision about the sentence was a matter of rounding."""
         self.close_calls: list[int] = []
-        self.results: list[list[Hypothesis]] = [[] for _ in sources]
+        self.results: list[list[Hypothesis]] = [[] for _ in sentences]
 
     def run(self) -> None:
         """Search until every sentence has its results."""
@@ -133,7 +125,7 @@ class Search:
         """Add one more piece to every hypothesis."""
         if not len(self.growing):  # nothing compares with what is not a number, so no search of a sentence ever ends
             raise InputError("the model's output is not a number: its weights are broken, as by a run that diverged")
-        logits = self.model.step(self.last[self.growing], self.direction, self.state).to(self.piece_scores.dtype)
+        logits = self.model.step(self.last[self.growing], self.state).to(self.piece_scores.dtype)
         self._continue(*self.choose(logits))
 
     def choose(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -228,16 +220,15 @@ class Search:
         beams = self.settings.beam_size
         scores = (self.totals / self._penalty(self.lengths)).masked_fill(~self.finished, -math.inf)
         scores, order = scores.view(-1, beams).sort(dim=1, descending=True)
-        done = scores[:, self.n_best - 1] >= self._reachable()
+        done = scores.gather(1, self.wanted[:, None] - 1).squeeze(1) >= self._reachable()
         if not done.any():
             return
-        compared = min(self.n_best, beams - 1)
-        margins = scores[:, :compared] - scores[:, 1 : compared + 1]
-        self.note_margins(margins.masked_fill(~done[:, None], math.inf))
+        compared = done[:, None] & (torch.arange(beams - 1, device=self.device) < self.wanted[:, None])
+        self.note_margins((scores[:, :-1] - scores[:, 1:]).masked_fill(~compared, math.inf))
         for group in done.nonzero().flatten().tolist():
             sentence = int(self.active[group])
             rows = (order[group][scores[group] > -math.inf] + group * beams).tolist()
-            self.results[sentence] = [self._hypothesis(row) for row in rows[: self.n_best]]
+            self.results[sentence] = [self._hypothesis(row) for row in rows[: int(self.wanted[group])]]
             if self.is_close[group]:
                 self.close_calls.append(sentence)
         self._keep((~done).nonzero().flatten())
@@ -253,7 +244,8 @@ class Search:
         """Go on with these sentences only."""
         beams = self.settings.beam_size
         rows = (groups[:, None] * beams + torch.arange(beams, device=self.device)).flatten()
-        self.active, self.limits, self.is_close = self.active[groups], self.limits[groups], self.is_close[groups]
+        self.active, self.limits, self.wanted = self.active[groups], self.limits[groups], self.wanted[groups]
+        self.is_close = self.is_close[groups]
         self.last, self.pieces, self.piece_scores = self.last[rows], self.pieces[rows], self.piece_scores[rows]
         self.lengths, self.totals, self.finished = self.lengths[rows], self.totals[rows], self.finished[rows]
         self._grow_on(rows)

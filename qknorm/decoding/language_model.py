@@ -13,7 +13,7 @@ from qknorm.data.characters import Characters
 from qknorm.errors import InputError
 from qknorm.models.gpt import GPT
 from qknorm.processes import command_to_resume
-from qknorm.runs.language_run import LanguageRun
+from qknorm.runs.language_run import LanguageRun, gpt_config
 
 
 class LanguageModel:
@@ -26,10 +26,11 @@ class LanguageModel:
     def load(cls, folder: str | Path) -> LanguageModel:
         """The best checkpoint of a run folder."""
         run = LanguageRun.open(Path(folder))
-        model = run.make_model()
-        if not run.checkpoints.load_best(model):
+        recipe, characters = run.recipe, run.characters
+        model = GPT(gpt_config(recipe.model, len(characters)))
+        if run.checkpoints.load_best(model) is None:
             raise InputError(f"{folder} has no checkpoint yet; go on with: {command_to_resume(run.folder)}")
-        return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), run.characters)
+        return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), characters)
 
     def generate(
         self,

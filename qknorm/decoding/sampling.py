@@ -6,12 +6,14 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from qknorm.decoding.beam import LEAST, BeamSettings, Hypothesis, Search, searched
-from qknorm.models.translator import TranslatorModel
+from qknorm.decoding.sentence import Sentence
+from qknorm.models.translator import Direction, TranslatorModel
 
 
 @dataclass(frozen=True)
@@ -27,28 +29,21 @@ class SamplingSettings:
 
 def sample(
     model: TranslatorModel,
-    sources: Sequence[Sequence[int]],
-    keys: Sequence[str],
+    sentences: Sequence[Sentence],
     limits: BeamSettings,
     sampling: SamplingSettings,
-    direction: int = 0,
+    direction: Direction,
 ) -> list[list[Hypothesis]]:
-    """One hypothesis for each source sentence, drawn piece by piece within the lengths that `limits` allows.
+    """For each sentence n hypotheses, drawn piece by piece within the lengths that `limits` allows.
 
-    keys: what the draws of each sentence depend on beside the seed. The scores are the model's own: temperature and
-    top_k do not change them.
+    The scores are the model's own: temperature and top_k do not change them.
     """
-    return searched(
-        lambda rows: _Sampling(
-            model,
-            [sources[row] for row in rows],
-            replace(limits, beam_size=1),
-            direction,
-            [random.Random(f"{sampling.seed} {keys[row]}") for row in rows],
-            sampling,
-        ),
-        len(sources),
-    )
+    drawings = [
+        replace(sentence, n=1, key=f"{sentence.key} {number}") for sentence in sentences for number in range(sentence.n)
+    ]
+    drawn = searched(lambda chosen: _Sampling(model, chosen, limits, sampling, direction), drawings)
+    hypotheses = iter(hypothesis for (hypothesis,) in drawn)
+    return [list(islice(hypotheses, sentence.n)) for sentence in sentences]
 
 
 class _Sampling(Search):
@@ -57,14 +52,14 @@ class _Sampling(Search):
     def __init__(
         self,
         model: TranslatorModel,
-        sources: Sequence[Sequence[int]],
-        settings: BeamSettings,
-        direction: int,
-        generators: Sequence[random.Random],
+        sentences: Sequence[Sentence],
+        limits: BeamSettings,
         sampling: SamplingSettings,
+        direction: Direction,
     ) -> None:
-        super().__init__(model, sources, settings, direction)
-        self.generators, self.sampling = generators, sampling
+        super().__init__(model, sentences, replace(limits, beam_size=1), direction)
+        self.sampling = sampling
+        self.generators = [random.Random(f"{sampling.seed} {sentence.key}") for sentence in sentences]
 
     def choose(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One uniform number per sentence, looked up in the sum of probabilities in the order of the vocabulary."""

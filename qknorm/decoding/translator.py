@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
 
-from qknorm.data.pipeline import tidy
+from qknorm.data.pipeline import Mark, TextPipeline
 from qknorm.data.subwords import BOS, EOS, Subwords
 from qknorm.decoding.beam import BeamSettings, Hypothesis
 from qknorm.decoding.decoders import Beam, Decoder
+from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
-from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
+from qknorm.models.translator import TAUGHT_HEAD, Direction, TranslatorModel
 from qknorm.processes import command_to_resume
-from qknorm.runs.translator_run import TranslatorRun
+from qknorm.runs.translator_run import TranslatorRun, make_model
 
 LINES_AT_ONCE = 1024
 """Lines that are read before they are sorted by length and translated; with the next, bounds the memory of a stream."""
 _CHARACTERS_AT_ONCE = 500_000
 # Source pieces per batch, times beams.
 _PIECES_PER_BATCH = 4096
+_CUT = (
+    "a sentence of more than {longest} pieces, the longest in training, was cut into parts that were translated one by "
+    "one"
+)
 
 
 @dataclass(frozen=True)
-class Part:
+class TranslatedPart:
     """A sentence translated as a unit: its pieces without EOS, and one translation of it."""
 
-    source: list[int]
+    source: Sequence[int]
     target: Hypothesis
 
 
@@ -43,7 +48,18 @@ class Translation:
     text: str
     score: float
     """The sum of the scores of its parts; a score is a log-probability over the length penalty."""
-    parts: list[Part]
+    parts: list[TranslatedPart]
+    notes: tuple[str, ...] = ()
+    """What somebody should know who relies on it, in a sentence each."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What a line is to a decoder, and what is needed to put its translation together."""
+
+    sentences: list[Sentence]
+    marks: Sequence[Mark]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,10 +76,10 @@ class Explanation:
 class Translator:
     """Translates lines. N lines in are N lines out, in the same order, blank ones included.
 
-    longest: source pieces of the longest sentence in training; a longer line is split.
-    direction: the index of the language pair, if the model translates several.
+    direction: which of the model's language pairs; the first unless it is given.
+    longest: for each of them, the source pieces of its longest sentence in training; a longer line is split.
     taught: whether an attention head was taught the alignment, which `alignment` reads from it.
-    tidied: whether the model learned from tidy text, and lines are to be made so.
+    pipeline: what was done to each line that the model learned from.
     """
 
     def __init__(
@@ -71,13 +87,15 @@ class Translator:
         model: TranslatorModel,
         subwords: Subwords,
         settings: BeamSettings | None = None,
-        longest: int | None = None,
-        direction: int = 0,
+        direction: Direction | None = None,
+        longest: Sequence[int | None] = (),
         taught: bool = False,
-        tidied: bool = False,
+        pipeline: TextPipeline | None = None,
     ) -> None:
-        self.model, self.subwords, self.longest, self.direction = model, subwords, longest, direction
-        self.taught, self.tidied = taught, tidied
+        self.model, self.subwords, self.taught = model, subwords, taught
+        self.direction = direction or model.directions[0]
+        self.pipeline = pipeline or TextPipeline()
+        self._longest = longest
         self.settings = settings or BeamSettings()
         self.decoder: Decoder = Beam(self.settings)
 
@@ -85,24 +103,48 @@ class Translator:
     def load(cls, folder: str | Path, pair: str | None = None) -> Translator:
         """Load the best checkpoint of a run folder; `pair`, such as "en-gl", if it translates several."""
         run = TranslatorRun.open(Path(folder))
-        direction = run.direction_number(pair)
-        model = run.make_model()
-        if not run.checkpoints.load_best(model):
+        recipe, parts = run.recipe, run.parts
+        subwords = run.vocabulary_of(parts)
+        model = make_model(recipe, parts, len(subwords))
+        direction = _chosen(model.directions, pair)
+        if run.checkpoints.load_best(model) is None:
             raise InputError(f"{folder} has no whole checkpoint; go on with: {command_to_resume(run.folder)}")
-        recipe = run.recipe
         decoding = recipe.decoding
-        settings = BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        longest, taught = run.longest_source(direction), recipe.training.taught > 0
         return cls(
-            model.to(device).eval(),
-            run.subwords,
-            settings,
-            longest,
-            direction=direction,
-            taught=taught,
-            tidied=recipe.data.tidy,
+            model.to("cuda" if torch.cuda.is_available() else "cpu").eval(),
+            subwords,
+            BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length),
+            direction,
+            run.longest_sources(),
+            taught=recipe.training.taught > 0,
+            pipeline=TextPipeline(recipe.data.steps),
         )
+
+    @property
+    def source(self) -> str:
+        """The code of the language that is read."""
+        return self.direction.source
+
+    @property
+    def target(self) -> str:
+        """The code of the language that is written."""
+        return self.direction.target
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """All that the model translates."""
+        return self.model.directions
+
+    @property
+    def longest(self) -> int | None:
+        """Source pieces of the longest sentence in training, if that is known."""
+        return self._longest[self.direction.number] if self._longest else None
+
+    def with_direction(self, pair: str) -> Translator:
+        """Return the same model for another of its language pairs, such as "gl-en"."""
+        other = copy.copy(self)
+        other.direction = _chosen(self.directions, pair)
+        return other
 
     def with_decoder(self, decoder: Decoder) -> Translator:
         """Return the same model with another decoder."""
@@ -111,7 +153,7 @@ class Translator:
         return other
 
     def translate(self, lines: Sequence[str]) -> list[str]:
-        """Return the best translation of each line."""
+        """Return the best translation of each line. Scores, and notes on what somebody should know: `translations`."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines; for a single one: translate([line])[0]")
         return list(self.stream(lines))
@@ -130,30 +172,30 @@ class Translator:
         """
         first = 1
         for chunk in _chunks(lines, lines_at_once):
-            parts = [self._parts(line, first + row) for row, line in enumerate(chunk)]
-            keys = [f"{first + row} {part}" for row, line in enumerate(parts) for part in range(len(line))]
-            hypotheses = iter(self._search([part for line in parts for part in line], keys, n_best))
-            for line in parts:
-                yield self._joined([(source, next(hypotheses)) for source in line], n_best)
+            read = [self._read(line, n_best, number) for number, line in enumerate(chunk, start=first)]
+            hypotheses = iter(self._search([sentence for line in read for sentence in line.sentences]))
+            for line in read:
+                yield self._joined(line, list(islice(hypotheses, len(line.sentences))))
             first += len(chunk)
 
     def explain(self, line: str, translation: str | None = None) -> Explanation:
         """Return pieces, log-probabilities and all attention weights of the best translation or a given one."""
-        parts = self._parts(line, 1)
-        if len(parts) != 1:
-            what = "there is nothing to explain in a blank line" if not parts else f"the line has {len(parts)} parts"
+        sentences = self._read(line).sentences
+        if len(sentences) != 1:
+            parts = f"the line has {len(sentences)} parts"
+            what = parts if sentences else "there is nothing to explain in a blank line"
             raise InputError(f"{what}; explain one sentence at a time")
-        (source,) = parts
+        source = sentences[0].pieces
         if translation is None:
-            ((best, *_),) = self._search([source], ["1 0"], 1)
+            ((best, *_),) = self._search(sentences)
         else:
-            (pieces,) = self.subwords.encode([self._as_learned(translation)])
+            (pieces,) = self.subwords.encode([self.pipeline.before(translation)[0]])
             best = Hypothesis(pieces, 0.0, self._piece_scores(source, pieces))
-        return self.explain_part(Part(source, best))
+        return self.explain_part(TranslatedPart(source, best))
 
-    def explain_part(self, part: Part) -> Explanation:
+    def explain_part(self, part: TranslatedPart) -> Explanation:
         """Do the same for a part of an earlier translation."""
-        maps = attention_maps(self.model, part.source, part.target.pieces, self.direction)
+        maps = self._maps(part)
         return Explanation(self.spelled(part.source), self.spelled(part.target.pieces), part.target.piece_scores, maps)
 
     def alignment(self, translation: Translation) -> list[tuple[int, int]]:
@@ -164,14 +206,17 @@ class Translator:
         if not self.taught:
             raise InputError("this model was not taught word alignments; a run of `qknorm train --minutes` is")
         links: dict[tuple[int, int], None] = {}  # without a space between them, two parts share a word
-        sides = [[part.source for part in translation.parts], [part.target.pieces for part in translation.parts]]
-        firsts = zip(*map(self._first_words, sides), strict=True)
-        for part, (first_source, first_target) in zip(translation.parts, firsts, strict=True):
+        sources = self._first_words([part.source for part in translation.parts])
+        targets = self._first_words([part.target.pieces for part in translation.parts])
+        for part, first_source, first_target in zip(translation.parts, sources, targets, strict=True):
             source, target = (self.subwords.word_numbers(side) for side in (part.source, part.target.pieces))
-            weights = attention_maps(self.model, part.source, part.target.pieces, self.direction).cross[-1, TAUGHT_HEAD]
+            weights = self._maps(part).cross[-1, TAUGHT_HEAD]
             for source_word, target_word in word_links(weights, source, target):
                 links[first_source + source_word, first_target + target_word] = None
         return list(links)
+
+    def _maps(self, part: TranslatedPart) -> AttentionMaps:
+        return attention_maps(self.model, part.source, part.target.pieces, self.direction.number)
 
     def _first_words(self, parts: Sequence[Sequence[int]]) -> list[int]:
         """The number of each part's first word in the line that the parts are joined to."""
@@ -183,48 +228,51 @@ class Translator:
         """Return pieces as spelled in the vocabulary, and EOS."""
         return [self.subwords.pieces[number] for number in (*pieces, EOS)]
 
-    def _parts(self, line: str, number: int) -> list[list[int]]:
-        """The pieces of a line; of its sentences where they are too many; none of a blank line."""
-        line = self._as_learned(line)
-        if not line.strip():
-            return []
+    def _read(self, line: str, n: int = 1, number: int = 1) -> _Line:
+        """A line as one sentence; as several where it is too long; as none where it is blank."""
+        line, marks = self.pipeline.before(line)
         (whole,) = self.subwords.encode([line])
-        longest = self.longest
-        if longest is None or len(whole) <= longest:
-            return [whole]
-        parts, at_sentence_ends = split_line(line, lambda text: len(self.subwords.encode([text])[0]) <= longest)
-        if not at_sentence_ends:
-            warnings.warn(
-                f"line {number} has a sentence of more than {longest} pieces, the longest in training; it was cut into "
-                "parts that were translated one by one",
-                stacklevel=2,
-            )
-        return self.subwords.encode(parts)
+        parts, is_cut, longest = [whole] if line.strip() else [], False, self.longest
+        if longest is not None and len(whole) > longest:
+            texts, at_sentence_ends = split_line(line, lambda text: len(self.subwords.encode([text])[0]) <= longest)
+            parts, is_cut = self.subwords.encode(texts), not at_sentence_ends
+        sentences = [Sentence(part, n, f"{number} {place}") for place, part in enumerate(parts)]
+        return _Line(sentences, marks, (_CUT.format(longest=longest),) if is_cut else ())
 
-    def _as_learned(self, line: str) -> str:
-        return tidy(line) if self.tidied else line
-
-    def _search(self, sources: Sequence[list[int]], keys: Sequence[str], n_best: int) -> list[list[Hypothesis]]:
-        """The n best of each sentence, or n samples; a key is what the random numbers of a sentence depend on."""
-        hypotheses: list[list[Hypothesis]] = [[] for _ in sources]
-        rows = sorted(range(len(sources)), key=lambda row: len(sources[row]))
-        for batch in _batches(rows, sources, _PIECES_PER_BATCH // self.decoder.width(n_best)):
-            chosen, own_keys = [sources[row] for row in batch], [keys[row] for row in batch]
-            results = self.decoder.decode(self.model, chosen, own_keys, self.direction, n_best)
+    def _search(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
+        """What the decoder makes of each sentence; those of like length are translated together."""
+        hypotheses: list[list[Hypothesis]] = [[] for _ in sentences]
+        rows = sorted(range(len(sentences)), key=lambda row: len(sentences[row].pieces))
+        for batch in self._batches(rows, sentences):
+            results = self.decoder.decode(self.model, [sentences[row] for row in batch], self.direction)
             for row, result in zip(batch, results, strict=True):
-                hypotheses[row] = result[:n_best]
+                hypotheses[row] = result
         return hypotheses
 
-    def _joined(self, parts: Sequence[tuple[list[int], list[Hypothesis]]], n_best: int) -> list[Translation]:
-        if not parts:
-            return [Translation("", 0.0, [])]
+    def _batches(self, rows: Sequence[int], sentences: Sequence[Sentence]) -> Iterator[list[int]]:
+        """Rows, sorted by length, in batches whose padded size is bounded."""
+        batch: list[int] = []
+        width = 0
+        for row in rows:
+            width += self.decoder.width(sentences[row])
+            if batch and width * (len(sentences[row].pieces) + 1) > _PIECES_PER_BATCH:
+                yield batch
+                batch, width = [], self.decoder.width(sentences[row])
+            batch.append(row)
+        if batch:
+            yield batch
+
+    def _joined(self, line: _Line, hypotheses: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
+        """The n-th hypotheses of a line's sentences as its n-th translation."""
+        sources = [sentence.pieces for sentence in line.sentences]
         return [
             Translation(
-                join_parts([self.subwords.decode(hypotheses[place].pieces) for _, hypotheses in parts]),
-                sum(hypotheses[place].score for _, hypotheses in parts),
-                [Part(source, hypotheses[place]) for source, hypotheses in parts],
+                self.pipeline.after(join_parts([self.subwords.decode(best.pieces) for best in chosen]), line.marks),
+                sum((best.score for best in chosen), 0.0),
+                list(map(TranslatedPart, sources, chosen)),
+                line.notes,
             )
-            for place in range(min(n_best, *(len(hypotheses) for _, hypotheses in parts)))
+            for chosen in (zip(*hypotheses, strict=False) if hypotheses else [()])
         ]
 
     @torch.inference_mode()
@@ -235,10 +283,19 @@ class Translator:
         scores = []
         for last, piece in zip([BOS, *target], [*target, EOS], strict=True):
             log_probabilities = torch.full((len(self.subwords),), -torch.inf, device=device)
-            logits = self.model.step(torch.tensor([last], device=device), self.direction, state)[0]
+            logits = self.model.step(torch.tensor([last], device=device), state)[0]
             log_probabilities[vocabulary] = logits.log_softmax(-1)
             scores.append(float(log_probabilities[piece]))
         return scores
+
+
+def _chosen(directions: Sequence[Direction], pair: str | None) -> Direction:
+    """The direction of this name; without one, the only direction."""
+    for direction in directions:
+        if pair == direction.name or (pair is None and len(directions) == 1):
+            return direction
+    asked = "translates several language pairs" if pair is None else f"does not translate {pair}"
+    raise InputError(f"this model {asked}; choose a pair: {', '.join(direction.name for direction in directions)}")
 
 
 def word_links(weights: torch.Tensor, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:
@@ -266,15 +323,3 @@ def _chunks(lines: Iterable[str], lines_at_once: int) -> Iterator[list[str]]:
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def _batches(rows: Sequence[int], encoded: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
-    """Rows, sorted by length, in batches whose padded size is within the budget."""
-    batch: list[int] = []
-    for row in rows:
-        if batch and (len(batch) + 1) * (len(encoded[row]) + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch

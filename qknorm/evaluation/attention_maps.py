@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from qknorm.attention.module import QKNormAttention
+from qknorm.attention.observed import observing
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import EOS
 from qknorm.models.translator import DecoderLayer, EncoderLayer, TranslatorModel
@@ -35,21 +35,11 @@ def attention_maps(
 ) -> AttentionMaps:
     """The attention of a model in eval mode that reads `source` and says `target`, both without EOS."""
     seen: dict[nn.Module, Tensor] = {}
-
-    def look(attention: QKNormAttention, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-        arguments = {name: option for name, option in options.items() if name != "cache"}
-        seen[attention] = attention.weights(*inputs, **arguments)[0].cpu()
-
     batch = Batch.of([source], [target], direction)
     # Only the way to the loss is of interest, so anything that may be said will do as what should be.
     batch = Batch(batch.source, batch.target_in, torch.full_like(batch.target_in, EOS), direction)
-    attentions = [module for module in model.modules() if isinstance(module, QKNormAttention)]
-    hooks = [attention.register_forward_pre_hook(look, with_kwargs=True) for attention in attentions]
-    try:
+    with observing(model, lambda _name, layer, attended: seen.update({layer: attended.weights()[0].cpu()})):
         model(batch.to(model.languages.device))
-    finally:
-        for hook in hooks:
-            hook.remove()
     encoder = [layer for layer in model.encoder if isinstance(layer, EncoderLayer)]
     decoder = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
     return AttentionMaps(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesDetokenizer, MosesTokenizer
@@ -11,6 +10,7 @@ from sacremoses import MosesDetokenizer, MosesTokenizer
 from qknorm.errors import InputError
 from qknorm.metrics.script import bleu_tokenizer
 from qknorm.metrics.table import METRICS, bleu_metric
+from qknorm.runs.contents import Scores
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenized: bool) -> float:
@@ -18,9 +18,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenized: bool) 
     return METRICS["bleu"].score(hypotheses, references, tokenized)
 
 
-def scores(
-    hypotheses: Sequence[str], references: Sequence[str], tokenized: bool, language: str = "en"
-) -> dict[str, Any]:
+def scores(hypotheses: Sequence[str], references: Sequence[str], tokenized: bool, language: str = "en") -> Scores:
     """All scores of a test set. `tokenized` says whether the lines are tokenised; the other form is made from them."""
     if len(hypotheses) != len(references):
         raise InputError(
@@ -35,7 +33,7 @@ def scores(
         tokens = tokens_of(hypotheses, references, language), tokens_of(references, references, language)
         text = list(hypotheses), list(references)
     values = {name: metric.score(*(tokens if metric.of_tokens else text)) for name, metric in METRICS.items()}
-    return {**values, "lines": len(hypotheses), "signature": _signature(text[1])}
+    return Scores(measures=values, lines=len(hypotheses), signature=_signature(text[1]))
 
 
 def _signature(references: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import shutil
 import threading
@@ -25,11 +24,12 @@ from filelock import FileLock
 from qknorm.errors import InputError
 from qknorm.experiments.gpus import gpu_of_its_own
 from qknorm.runs.any_recipe import AnyRecipe
+from qknorm.runs.contents import Result
+from qknorm.runs.language_run import LanguageRun
 from qknorm.runs.run import Run
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS, train
-from qknorm.training.progress import forget_status
 from qknorm.training.speed import using_threads
 
 REPEATS = ("seed", "fold")
@@ -77,13 +77,13 @@ def begin_missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
     """The same, with what earlier attempts said of how far they were forgotten."""
     missing = check_missing(cells, folder)
     for cell in missing:
-        forget_status(Run(folder / cell.name))
+        Run(folder / cell.name).forget_status()
     return missing
 
 
 def run_cell(
     cell: Cell, folder: Path, threads: int, parent: int, gpus: Sequence[int] | None
-) -> tuple[str, dict[str, Any] | str]:
+) -> tuple[str, Result | str]:
     """Train one cell to its end, in a process that `parent` started; returns its name and result, or why it failed.
 
     gpus: those of this machine that it may take one of; None for all of them.
@@ -99,7 +99,7 @@ def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _trained(cell: Cell, folder: Path, threads: int, gpus: Sequence[int] | None) -> dict[str, Any]:
+def _trained(cell: Cell, folder: Path, threads: int, gpus: Sequence[int] | None) -> Result:
     """The result of a cell, which is trained if it is not there; whatever goes wrong stands in its folder, too."""
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
@@ -117,7 +117,7 @@ def _trained(cell: Cell, folder: Path, threads: int, gpus: Sequence[int] | None)
                 run.forget_failure()
                 train(cell.recipe, folder, Screen(file=log, width=120), resume=run.is_begun)
                 _finish(run)
-            return run.result()
+            return read_result(folder)
         except Exception as error:
             traceback.print_exc(file=log)
             with contextlib.suppress(OSError):  # of a full disk, which may be what went wrong
@@ -144,9 +144,11 @@ def is_done(folder: Path) -> bool:
     return Run(folder).is_done
 
 
-def read_result(folder: Path) -> dict[str, Any]:
-    """What a finished run measured."""
-    return Run(folder).result()
+def read_result(folder: Path) -> Result:
+    """What a finished run measured, by its task."""
+    run = Run(folder)
+    result: Result = run.result(TASKS[run.kind].result_type)
+    return result
 
 
 def cores() -> int:
@@ -191,11 +193,7 @@ def _digest_of_text(run: Run) -> str | None:
     if run.kind == "translation":
         translator = TranslatorRun(run.folder)
         return translator.parts.corpus if translator.pairs_file.is_file() else None
-    try:
-        digest: str | None = json.loads(run.corpus_file.read_text(encoding="utf-8")).get("sha256")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return digest
+    return LanguageRun(run.folder).text.sha256 if run.corpus_file.is_file() else None
 
 
 def _is_same(begun: AnyRecipe, given: AnyRecipe) -> bool:

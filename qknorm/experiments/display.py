@@ -11,9 +11,10 @@ from typing import Self
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from qknorm.experiments.cells import Cell
+from qknorm.runs.contents import Status
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
-from qknorm.training.progress import Status, read_status
+from qknorm.training.progress import told
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_BETWEEN_LINES = 30.0
@@ -59,14 +60,14 @@ class Display:
     def _look(self) -> None:
         """Read what the runs under way say of themselves, in a thread."""
         while not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
-            statuses = {name: read_status(Run(self._folder / name)) for name in sorted(self._left)}
+            statuses = {name: Run(self._folder / name).status() for name in sorted(self._left)}
             under_way = {name: status for name, status in statuses.items() if status is not None}
             if self._console.is_terminal:
                 self._draw(under_way)
             elif time.monotonic() - self._last_lines >= _SECONDS_BETWEEN_LINES:
                 self._last_lines = time.monotonic()
                 for name, status in under_way.items():
-                    self._console.print(f"{name}: {status}")
+                    self._console.print(f"{name}: {told(status)}")
 
     def _draw(self, under_way: Mapping[str, Status]) -> None:
         done = self._total - len(self._left)

@@ -17,11 +17,12 @@ from joblib import Parallel, delayed, parallel_config
 from qknorm.errors import InputError, needs
 from qknorm.experiments.cells import Cell, begin_missing, cores, run_cell
 from qknorm.experiments.display import Display
+from qknorm.runs.contents import Result
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS
 
 Backend = Literal["local", "dask", "ray"]
-Outcome = tuple[str, dict[str, Any] | str]
+Outcome = tuple[str, Result | str]
 
 _SECONDS_FOR_A_WORKER = 30.0
 

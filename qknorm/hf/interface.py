@@ -12,7 +12,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from qknorm.attention.core import AttentionCore
 from qknorm.attention.functional import attend
+from qknorm.attention.graft import finds_query_norm
 from qknorm.attention.norms import Heads, LpKind
 from qknorm.errors import needs
 from qknorm.hf.models import is_attention
@@ -50,10 +52,16 @@ def add_lp_norms(model: Any, *, p: float = 2.0, scale_init: float | None = None,
     for layer in layers:
         weight = next(layer.parameters())
         norms = kind.make(Heads(heads["num_heads"], heads["head_dim"], weight.device, weight.dtype))
-        layer.lp_q_norm, layer.lp_k_norm = norms.query, norms.key
+        layer.lp_q_norm, layer.lp_k_norm, layer.lp_core = norms.query, norms.key, AttentionCore()
     register()
     model.set_attn_implementation(NAME)
     return len(layers)
+
+
+@finds_query_norm
+def _norm_in_use(layer: nn.Module) -> nn.Module | None:
+    is_chosen = getattr(getattr(layer, "config", None), "_attn_implementation", None) == NAME
+    return getattr(layer, "lp_q_norm", None) if is_chosen else None
 
 
 def qknorm_attention_forward(
@@ -72,8 +80,10 @@ def qknorm_attention_forward(
     query, key = module.lp_q_norm(query), module.lp_k_norm(key)  # type: ignore[operator]
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     causal = bool(is_causal) and attention_mask is None and query.shape[2] > 1
-    shares_keys = query.shape[1] != key.shape[1]
-    attended = attend(query, key, value, 1.0, attention_mask, causal, dropout, shares_keys)
+    if query.shape[2] > 1:
+        attended = module.lp_core(query, key, value, 1.0, attention_mask, causal, dropout)[0]  # type: ignore[operator]
+    else:
+        attended = attend(query, key, value, 1.0, attention_mask, causal, dropout, query.shape[1] != key.shape[1])
     return attended.transpose(1, 2).contiguous(), None
 
 

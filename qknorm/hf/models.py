@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from qknorm.attention.cache import KeyValueCache, KeyValues
-from qknorm.attention.functional import attend
 from qknorm.attention.module import QKNormAttention
 from qknorm.attention.norms import QKNorm
 from qknorm.attention.rotary import Rotary
@@ -71,10 +70,6 @@ class TransformersCache(KeyValueCache):
 
     def mask(self, queries: int, is_causal: bool) -> tuple[Tensor | None, bool]:
         return None, is_causal and queries > 1
-
-    def attend(self, query: Tensor, new: KeyValues, scale: float) -> Tensor:
-        keys, values = self.append(new)
-        return attend(query, keys, values, scale, enable_gqa=query.shape[1] != keys.shape[1])
 
 
 def rotary_of(spec: QKNormSpec, position_embeddings: Any) -> Rotary | None:

@@ -39,11 +39,6 @@ class Residual(nn.Module):
         self.norm = make_norm(norm, dim)
         self.placement, self.dropout = placement, dropout
 
-    def input(self, x: Tensor) -> Tensor:
-        """What the sublayer reads."""
-        read: Tensor = self.norm(x) if self.placement == "pre" else x
-        return read
-
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if self.placement == "pre":
             return add_dropped(x, sublayer(self.norm(x)), self.dropout, self.training)

@@ -5,9 +5,10 @@ Tensors are (batch, length, dim); piece numbers are (batch, length).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from itertools import chain
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -105,13 +106,8 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.dim, config.feed_forward, config.relu_dropout)
         self.feed_forward_residual = config.make_residual()
 
-    def forward(
-        self, x: Tensor, memory: Tensor, memory_mask: Tensor, watch: Callable[[Tensor], None] | None = None
-    ) -> Tensor:
-        """`watch` is shown the weights of the attention to the source, (batch, heads, target, source)."""
+    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
         x = self.attention_residual(x, lambda x: self.attention(x, is_causal=True))
-        if watch is not None:
-            watch(self.source_attention.weights(self.source_attention_residual.input(x), memory, attn_mask=memory_mask))
         x = self.source_attention_residual(x, lambda x: self.source_attention(x, memory, attn_mask=memory_mask))
         out: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return out
@@ -124,10 +120,27 @@ class DecoderLayer(nn.Module):
         return out
 
 
+@dataclass(frozen=True)
+class Direction:
+    """From one language to another, by their codes, and the numbers by which the weights know it and them."""
+
+    source: str
+    target: str
+    number: int
+    source_number: int
+    target_number: int
+
+    @property
+    def name(self) -> str:
+        """Such as en-gl."""
+        return f"{self.source}-{self.target}"
+
+
 @dataclass
 class DecodingState:
     """What the decoder keeps between two pieces. Sentences have several rows each, one for each of their beams."""
 
+    direction: Direction
     memories: list[KeyValues]
     """Per layer, the keys and values of the source: one entry per sentence."""
     memory_mask: Tensor
@@ -160,90 +173,88 @@ class DecodingState:
         return attention.attend_shared(x, memory, self.sentences, self.lengths)
 
 
-class Direction(NamedTuple):
-    """The numbers of two languages, and which pieces may be said: (pieces,), True for those of the target."""
-
-    source: int
-    target: int
-    target_pieces: Tensor
-
-
 class TranslatorModel(nn.Module):
-    """Piece numbers in, a loss or log-probabilities out."""
+    """Piece numbers in, a loss or log-probabilities out.
 
-    def __init__(self, config: TranslatorConfig, directions: Sequence[Direction]) -> None:
+    target_pieces: for each pair of language codes, which pieces may be said: (pieces,), True for those of the target.
+    """
+
+    def __init__(self, config: TranslatorConfig, target_pieces: Mapping[tuple[str, str], Tensor]) -> None:
         super().__init__()
-        self.config, self.directions = config, [(direction.source, direction.target) for direction in directions]
-        pieces = len(directions[0].target_pieces)
-        languages = 1 + max(number for direction in self.directions for number in direction)
+        numbers = {code: number for number, code in enumerate(dict.fromkeys(chain(*target_pieces)))}
+        self.config = config
+        self.directions = tuple(
+            Direction(source, target, number, numbers[source], numbers[target])
+            for number, (source, target) in enumerate(target_pieces)
+        )
+        pieces = len(next(iter(target_pieces.values())))
         self.embedding = Embedding(pieces, config.dim, config.fix_norm)
-        self.languages = nn.Parameter(torch.randn(languages, config.dim) * config.dim**-0.5)
+        self.languages = nn.Parameter(torch.randn(len(numbers), config.dim) * config.dim**-0.5)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         final = config.placement == "pre"  # with the norm before each sublayer, the last sum is still to be normalised
         self.encoder_norm = make_norm(config.norm, config.dim) if final else nn.Identity()
         self.decoder_norm = make_norm(config.norm, config.dim) if final else nn.Identity()
         self.loss = VocabularyLoss()
-        for number, direction in enumerate(directions):
-            vocabulary = direction.target_pieces.nonzero().squeeze(1)
+        for number, may_be_said in enumerate(target_pieces.values()):
+            vocabulary = may_be_said.nonzero().squeeze(1)
             classes = torch.full((pieces,), -1).index_copy(0, vocabulary, torch.arange(len(vocabulary)))
             self.register_buffer(f"target_vocabulary_{number}", vocabulary, persistent=False)
             self.register_buffer(f"class_of_piece_{number}", classes, persistent=False)
 
-    def target_vocabulary(self, direction: int) -> Tensor:
+    def target_vocabulary(self, direction: Direction) -> Tensor:
         """The numbers of the pieces that a target may have. Only they have logits at all."""
-        return self.get_buffer(f"target_vocabulary_{direction}")
+        return self.get_buffer(f"target_vocabulary_{direction.number}")
 
-    def forward(self, batch: Batch, watch: Callable[[Tensor], None] | None = None) -> Tensor:
-        """The mean loss over the target pieces, EOS included, with label smoothing over the target vocabulary.
-
-        `watch` is shown where the taught head looks: (batch, target, source), one head of the last layer.
-        """
-        vectors = self.embedding.vectors()
-        memory = self.encode(batch.source, batch.source_mask, batch.direction, vectors)
-        x = self._input(batch.target_in, self.directions[batch.direction][1], vectors)
-        *layers, last = self.decoder
-        for layer in layers:
+    def forward(self, batch: Batch) -> Tensor:
+        """The mean loss over the target pieces, EOS included, with label smoothing over the target vocabulary."""
+        vectors, direction = self.embedding.vectors(), self.directions[batch.direction]
+        memory = self.encode(batch.source, batch.source_mask, direction, vectors)
+        x = self._input(batch.target_in, direction.target_number, vectors)
+        for layer in self.decoder:
             x = layer(x, memory, batch.source_mask)
-        x = last(
-            x, memory, batch.source_mask, None if watch is None else lambda weights: watch(weights[:, TAUGHT_HEAD])
-        )
         real = batch.target_out != PAD
-        target = self.get_buffer(f"class_of_piece_{batch.direction}")[batch.target_out[real]]
+        target = self.get_buffer(f"class_of_piece_{direction.number}")[batch.target_out[real]]
         smoothing = self.config.label_smoothing if self.training else 0.0
-        weight, bias = self._output(batch.direction, vectors)
+        weight, bias = self._output(direction, vectors)
         loss: Tensor = self.loss(self.decoder_norm(x)[real], weight, bias, target, smoothing)
         return loss
 
-    def encode(self, source: Tensor, mask: Tensor, direction: int, vectors: Tensor) -> Tensor:
-        x = self._input(source, self.directions[direction][0], vectors)
+    def encode(self, source: Tensor, mask: Tensor, direction: Direction, vectors: Tensor) -> Tensor:
+        x = self._input(source, direction.source_number, vectors)
         for layer in self.encoder:
             x = layer(x, mask)
         encoded: Tensor = self.encoder_norm(x)
         return encoded
 
-    def start(self, source: Tensor, direction: int, beams: int = 1) -> DecodingState:
+    def start(self, source: Tensor, direction: Direction, beams: int = 1) -> DecodingState:
         """Read the source sentences (batch, length), once; each is to have `beams` rows side by side."""
         vectors, mask = self.embedding.vectors(), (source != PAD)[:, None, None, :]
         encoded = self.encode(source, mask, direction, vectors)
         memories = [layer.source_attention.key_values(encoded) for layer in self._decoder_layers()]
         caches = [KeyValueCache() for _ in self.decoder]
         rows = torch.arange(len(source), device=source.device).repeat_interleave(beams)
-        return DecodingState(memories, mask, caches, vectors, self._output(direction, vectors), rows)
+        return DecodingState(direction, memories, mask, caches, vectors, self._output(direction, vectors), rows)
 
-    def step(self, pieces: Tensor, direction: int, state: DecodingState) -> Tensor:
-        """Add one more piece after `pieces` (rows,): logits over its target vocabulary."""
-        x = self._input(pieces[:, None], self.directions[direction][1], state.vectors, start=state.caches[0].length)
+    def step(self, pieces: Tensor, state: DecodingState) -> Tensor:
+        """Add one more piece after `pieces` (rows,): logits over the target vocabulary."""
+        x = self._input(pieces[:, None], state.direction.target_number, state.vectors, state.caches[0].length)
         for layer, memory, cache in zip(self._decoder_layers(), state.memories, state.caches, strict=True):
             x = layer.step(x, memory, cache, state)
         return F.linear(self.decoder_norm(x)[:, 0], *state.output)
+
+    @property
+    def taught_attention(self) -> QKNormAttention:
+        """To the source, of the last layer: of it one head, `TAUGHT_HEAD`, may be taught where to look."""
+        *_, last = self._decoder_layers()
+        return last.source_attention
 
     def _decoder_layers(self) -> Iterator[DecoderLayer]:
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
             yield layer
 
-    def _output(self, direction: int, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    def _output(self, direction: Direction, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Weight (target vocabulary, dim) and bias of the output layer."""
         vocabulary = self.target_vocabulary(direction)
         return vectors.index_select(0, vocabulary), self.embedding.output_bias.index_select(0, vocabulary)

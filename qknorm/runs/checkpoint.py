@@ -5,7 +5,7 @@
     checkpoints/before/   (of a prolonged run: the best from before)   stable   (with a trapezoid schedule)
 
 `last`, `best` and `stable` are small files that hold a folder's name. state.json is written last and holds the digests
-of the others, so a checkpoint is whole if it and they agree.
+of the others, so a checkpoint is whole if it and they agree. To use a model, its own file is enough.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import shutil
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save_file
 from torch import Tensor, nn
 
 from qknorm import processes
@@ -35,8 +35,12 @@ from qknorm.errors import InputError
 _RANDOM_STATE = "random_state"  # of each process and device, such as random_state.0.cpu
 
 _HALF_WRITTEN = ".saving-"
-_STATE = "state.json"
+_MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _BEFORE = "before"
+_DAMAGES = (OSError, ValueError, KeyError, TypeError)
+"""What may come of reading a file that is not there, or not as it was written."""
+
+T = TypeVar("T")
 
 
 class Checkpoints:
@@ -55,11 +59,11 @@ class Checkpoints:
         if processes.rank() > 0:
             return target
         with self._appearing(target) as scratch:
-            _write_tensors(scratch / "model.safetensors", dict(model.state_dict()))
+            _write_tensors(scratch / _MODEL, dict(model.state_dict()))
             tensors = _optimizer_tensors(model, optimizer)
             for rank, states in enumerate(random_states):
                 tensors |= {f"{_RANDOM_STATE}.{rank}.{device}": tensor for device, tensor in states.items()}
-            _write_tensors(scratch / "optimizer.safetensors", tensors)
+            _write_tensors(scratch / _OPTIMIZER, tensors)
             _write_state(scratch, {"step": step, **state})
         self._point("last", target)
         return target
@@ -80,7 +84,7 @@ class Checkpoints:
     def best_score(self) -> float:
         """Of the checkpoint that `best` points at; -inf if there is none, or if it does not say."""
         pointed = self._pointed("best")
-        if pointed is None or not _is_whole(pointed):
+        if pointed is None or not _is_whole(pointed, only=_MODEL):
             return -math.inf
         state = _state(pointed)
         scores = [state["score"]] if "score" in state else state.get("progress", {}).get("scores", [])
@@ -113,38 +117,46 @@ class Checkpoints:
     def _is_after(first: Path, second: Path) -> bool:
         return (len(first.name), first.name) > (len(second.name), second.name)
 
-    def best(self) -> Path | None:
-        """The checkpoint with the best score, if it is whole; else the newest that is, with a warning."""
-        pointed = self._pointed("best")
-        if pointed is not None and _is_whole(pointed):
-            return pointed
-        if pointed != self._pointed("best"):
-            return self.best()  # a run that is under way has just found a better one
-        if pointed is not None:
-            warnings.warn(f"{pointed}, the best checkpoint, is damaged; the newest whole one is used", stacklevel=2)
-        return self.newest()
-
-    def load_best(self, model: nn.Module) -> bool:
-        """Load the best weights, also while a run is about to replace them; says whether there are any."""
-        while (checkpoint := self.best()) is not None:
-            with contextlib.suppress(FileNotFoundError):
-                load_model(checkpoint, model)
-                return True
-        return False
+    def load_best(self, model: nn.Module) -> Path | None:
+        """Load the best weights, or the newest whole ones, with a warning; returns the checkpoint, if there is one."""
+        checkpoint = self._pointed("best")
+        weights = None if checkpoint is None else _whole_weights(checkpoint)
+        if weights is None and checkpoint != self._pointed("best"):
+            return self.load_best(model)  # a run that is under way has just found a better one
+        if weights is None:
+            if checkpoint is not None:
+                warnings.warn(
+                    f"{checkpoint}, the best checkpoint, is damaged; the newest whole one is used", stacklevel=2
+                )
+            checkpoint, weights = self._newest(_whole_weights)
+        if checkpoint is not None and weights is not None:
+            _put(weights, model, checkpoint)
+        return checkpoint
 
     def newest(self) -> Path | None:
-        """The newest whole checkpoint; a damaged one is named in a warning and passed over."""
+        """The newest checkpoint that training can go on from; a damaged one is named in a warning and passed over."""
+        checkpoint, _ = self._newest(lambda folder: _is_whole(folder) or None)
+        if checkpoint is None and any(_is_whole(folder, only=_MODEL) for folder in self.folder.glob("step-*")):
+            raise InputError(
+                f"{self.folder.parent} cannot be trained on: its checkpoints have no whole {_OPTIMIZER}; "
+                "it can be used as it is, or trained anew as another name=NAME"
+            )
+        return checkpoint
+
+    def _newest(self, read: Callable[[Path], T | None]) -> tuple[Path, T] | tuple[None, None]:
+        """The newest checkpoint of which something can be read, and this; others are named in warnings."""
         folders = sorted(self.folder.glob("step-*"), key=lambda path: (len(path.name), path.name), reverse=True)
-        whole = next((folder for folder in folders if _is_whole(folder)), None)
-        for folder in folders[: None if whole is None else folders.index(whole)]:
-            used = "" if whole is None else f"; {whole.name} is used in its place"
+        contents = ((folder, content) for folder in folders if (content := read(folder)) is not None)
+        found = next(contents, (None, None))
+        for folder in folders[: None if found[0] is None else folders.index(found[0])]:
+            used = "" if found[0] is None else f"; {found[0].name} is used in its place"
             warnings.warn(f"{folder} is damaged or incomplete{used}", stacklevel=2)
-        return whole
+        return found
 
     def restore(self, checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put everything back as it was at the time of saving; returns the state that was saved with it."""
         load_model(checkpoint, model)
-        tensors = load_file(checkpoint / "optimizer.safetensors")
+        tensors = load_file(checkpoint / _OPTIMIZER)
         random_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_RANDOM_STATE)}
         _restore_random_state(checkpoint, random_states)
         _restore_optimizer(model, optimizer, tensors, _numbers_in(checkpoint))
@@ -152,15 +164,14 @@ class Checkpoints:
 
     def refuse_other_processes(self, checkpoint: Path) -> None:
         """A checkpoint is restored by as many processes as saved it."""
-        with safe_open(checkpoint / "optimizer.safetensors", "pt") as file:
+        with safe_open(checkpoint / _OPTIMIZER, "pt") as file:
             _refuse_other_processes(checkpoint, file.keys())
 
     def average(self, steps: Sequence[int]) -> dict[str, Tensor]:
         """The mean of the weights of some checkpoints."""
-        folders = [folder for folder in map(self._folder_of, steps) if _is_whole(folder)]
         total, number = dict[str, Tensor](), Counter[str]()  # those of an earlier version may lack a tensor
-        for folder in folders:
-            for name, tensor in load_file(folder / "model.safetensors").items():
+        for folder in map(self._folder_of, steps):
+            for name, tensor in (_whole_weights(folder) or {}).items():
                 total[name] = total[name] + tensor if name in total else tensor.double()
                 number[name] += 1
         return {name: (tensor / number[name]).float() for name, tensor in total.items()}
@@ -169,7 +180,7 @@ class Checkpoints:
         """Keep a mean that scored best as a checkpoint `average`, which only serves to be used."""
         average = self.folder / "average"
         with self._appearing(average) as scratch:
-            _write_tensors(scratch / "model.safetensors", weights)
+            _write_tensors(scratch / _MODEL, weights)
             _write_state(scratch, {"average_of": steps, "score": score})
         self._point("best", average)
 
@@ -215,19 +226,34 @@ class Checkpoints:
 
 def load_model(checkpoint: Path, model: nn.Module) -> None:
     """Load the weights of a checkpoint into a model of the same shape."""
+    _put(load_file(checkpoint / _MODEL), model, checkpoint)
+
+
+def _put(weights: dict[str, Tensor], model: nn.Module, checkpoint: Path) -> None:
     try:
-        model.load_state_dict(load_file(checkpoint / "model.safetensors"))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{checkpoint} does not fit the recipe and vocabulary of its run: {reason}") from None
 
 
-def _is_whole(checkpoint: Path) -> bool:
+def _is_whole(checkpoint: Path, only: str | None = None) -> bool:
+    """Whether all its files are as they were written, or one of them is."""
     try:
         digests = _state(checkpoint)["digests"]
-        return "model.safetensors" in digests and all(_digest(checkpoint / name) == digests[name] for name in digests)
-    except (OSError, ValueError, KeyError, TypeError):
+        names = {_MODEL, *digests} if only is None else {only}
+        return all(_digest(checkpoint / name) == digests[name] for name in names)
+    except _DAMAGES:
         return False
+
+
+def _whole_weights(checkpoint: Path) -> dict[str, Tensor] | None:
+    """The weights of a checkpoint, read once; None if they are not as they were written."""
+    try:
+        digest, content = _state(checkpoint)["digests"][_MODEL], (checkpoint / _MODEL).read_bytes()
+    except _DAMAGES:
+        return None
+    return load(content) if hashlib.sha256(content).hexdigest() == digest else None
 
 
 def _digest(path: Path) -> str:
@@ -289,7 +315,7 @@ def _refuse_other_processes(checkpoint: Path, names: Iterable[str]) -> None:
 
 def _numbers_in(checkpoint: Path) -> set[str]:
     """The weights of a checkpoint that have shape ()."""
-    with safe_open(checkpoint / "model.safetensors", "pt") as file:
+    with safe_open(checkpoint / _MODEL, "pt") as file:
         return {name for name in file.keys() if not file.get_slice(name).get_shape()}  # noqa: SIM118
 
 

@@ -5,12 +5,11 @@ runs/NAME/  beside what every run has: characters.json
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from qknorm.attention.scale import comparable_scale, henry_scale
 from qknorm.data.characters import Characters, Text
-from qknorm.data.textfiles import replacing
+from qknorm.data.corpus_report import TextReport
 from qknorm.errors import InputError
 from qknorm.models.gpt import GPT, GPTConfig
 from qknorm.runs.language_recipe import GPTRecipe, LanguageRecipe
@@ -32,6 +31,11 @@ class LanguageRun(Run):
     def characters(self) -> Characters:
         return Characters.load(self.characters_file)
 
+    @property
+    def text(self) -> TextReport:
+        """What is known about the text."""
+        return TextReport.of_file(self.corpus_file)
+
     def make_model(self) -> GPT:
         """The model of this run with fresh weights."""
         return GPT(gpt_config(self.recipe.model, len(self.characters)))
@@ -40,14 +44,12 @@ class LanguageRun(Run):
         """Fill a new run folder with all but checkpoints."""
         self.folder.mkdir(parents=True, exist_ok=True)
         text.characters.save(self.characters_file)
-        with replacing(self.corpus_file) as file:
-            about = {"characters": len(text.numbers), "lines": text.lines, "sha256": text.sha256}
-            file.write(json.dumps(about).encode())
+        TextReport(characters=len(text.numbers), lines=text.lines, sha256=text.sha256).write(self.corpus_file)
         self.save_recipe(recipe)
 
     def refuse_other_text(self, text: Text) -> None:
         """A run goes on with the text that it was begun with."""
-        if json.loads(self.corpus_file.read_text())["sha256"] != text.sha256:
+        if self.text.sha256 != text.sha256:
             raise InputError(other_text(self.folder))
 
 

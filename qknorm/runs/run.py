@@ -10,20 +10,22 @@ runs/NAME/  recipe.yaml  corpus.json  metrics.jsonl  checkpoints/  status.json (
 
 from __future__ import annotations
 
-import json
+import contextlib
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from qknorm.data import prepared
 from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
 from qknorm.runs.any_recipe import AnyRecipe, load_any_recipe
 from qknorm.runs.checkpoint import Checkpoints
+from qknorm.runs.contents import Result, Scores, Status, ValidationLine
 from qknorm.runs.recipe import save_recipe
 
 RecipeT = TypeVar("RecipeT", bound=AnyRecipe)
+ResultT = TypeVar("ResultT", bound=Result)
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,8 @@ class TestSet:
     def is_done(self) -> bool:
         return self.scores_file.is_file()
 
-    def scores(self) -> dict[str, Any]:
-        """Every metric by its name."""
-        scores: dict[str, Any] = json.loads(self.scores_file.read_text(encoding="utf-8"))
-        return scores
-
-    def save_scores(self, scores: dict[str, Any]) -> None:
-        with replacing(self.scores_file) as file:
-            file.write(json.dumps(scores, indent=1).encode())
+    def scores(self) -> Scores:
+        return Scores.of_file(self.scores_file)
 
 
 class Run:
@@ -157,18 +153,25 @@ class Run:
     def save_recipe(self, recipe: AnyRecipe) -> None:
         save_recipe(recipe, self.recipe_file)
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """What every validation measured."""
-        return [json.loads(line) for line in self.metrics_lines()]
-
-    def metrics_lines(self) -> list[str]:
-        """A line for every validation. One without its end is still being written, or was when the run was killed."""
+    def metrics(self) -> list[ValidationLine]:
+        """What every validation measured. A line without its end is still being written, or was when it was killed."""
         if not self.metrics_file.exists():
             return []
         lines = list(read_lines(self.metrics_file))
         if lines and not self.metrics_file.read_bytes().endswith(b"\n"):
             lines.pop()
-        return lines
+        where = f"{self.metrics_file}, line"
+        return [ValidationLine.of_text(line, f"{where} {number},") for number, line in enumerate(lines, start=1)]
+
+    def status(self) -> Status | None:
+        """How far a run is that another process has under way."""
+        with contextlib.suppress(InputError, OSError):  # not there yet, or just being written
+            return Status.of_file(self.status_file)
+        return None
+
+    def forget_status(self) -> None:
+        """What a killed process wrote says nothing any more."""
+        self.status_file.unlink(missing_ok=True)
 
     def test_set(self, direction: str = "") -> TestSet:
         """The test set of the only language pair, or of one of several such as en-gl."""
@@ -179,14 +182,12 @@ class Run:
         done = self.folder.glob(f"test/**/{self.test_set().scores_file.name}")
         return [TestSet(path.parent) for path in sorted(done)]
 
-    def result(self) -> dict[str, Any]:
+    def result(self, kind: type[ResultT]) -> ResultT:
         """What one run among many came to."""
-        result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
-        return result
+        return kind.of_file(self.result_file)
 
-    def save_result(self, result: dict[str, Any]) -> None:
-        with replacing(self.result_file) as file:
-            file.write(json.dumps(result).encode())
+    def save_result(self, result: Result) -> None:
+        result.write(self.result_file)
 
     def failure(self) -> str | None:
         """Why it failed when it was last tried; None if it did not, or is being tried again."""

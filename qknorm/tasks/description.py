@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from qknorm.errors import InputError
 from qknorm.runs.any_recipe import AnyRecipe
+from qknorm.runs.contents import Result
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
 
 RecipeT = TypeVar("RecipeT", bound=AnyRecipe)
+ResultT = TypeVar("ResultT", bound=Result)
 
 
-class TaskDescription(ABC, Generic[RecipeT]):
+class TaskDescription(ABC, Generic[RecipeT, ResultT]):
     """How a task is trained, sized and summed up."""
 
+    result_type: type[ResultT]
+    """What result.json holds."""
     measured: ClassVar[tuple[str, ...]]
     """What the result of a run holds, in the order of results.csv."""
     headings: ClassVar[dict[str, str]]
@@ -53,11 +57,11 @@ class TaskDescription(ABC, Generic[RecipeT]):
         """How many pieces or characters an update learns, at most."""
 
     @abstractmethod
-    def result(self, run: Run) -> dict[str, Any]:
+    def result(self, run: Run) -> ResultT:
         """What a finished run came to."""
 
     @abstractmethod
-    def told(self, result: dict[str, Any]) -> str:
+    def told(self, result: ResultT) -> str:
         """That in a few words, for a line on the screen."""
 
     @abstractmethod

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from qknorm.runs.contents import LanguageResult
 from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.language_run import LanguageRun, gpt_config
 from qknorm.runs.run import Run
@@ -14,9 +15,10 @@ from qknorm.tasks.description import TaskDescription
 from qknorm.training import language
 
 
-class Language(TaskDescription[LanguageRecipe]):
+class Language(TaskDescription[LanguageRecipe, LanguageResult]):
     """What comes next in a text, character by character."""
 
+    result_type = LanguageResult
     measured = ("best_val_loss", "final_val_loss", "best_step", "seconds")
     headings: ClassVar[dict[str, str]] = {"best_val_loss": "best loss", "final_val_loss": "final loss"}
     is_cross_validated = True
@@ -38,18 +40,19 @@ class Language(TaskDescription[LanguageRecipe]):
     def positions(self, recipe: LanguageRecipe) -> int:
         return recipe.training.batch * recipe.model.context
 
-    def result(self, run: Run) -> dict[str, Any]:
+    def result(self, run: Run) -> LanguageResult:
         lines = run.metrics()
-        losses = [line["val_loss"] for line in lines]
-        return {
-            "best_val_loss": min(losses),
-            "final_val_loss": losses[-1],
-            "best_step": lines[losses.index(min(losses))]["step"],
-            "seconds": round(lines[-1]["seconds"] - sum(line["validation_seconds"] for line in lines), 2),
-        }
+        losses = [line.measures["val_loss"] for line in lines]
+        validating = sum(line.validation_seconds or 0.0 for line in lines)
+        return LanguageResult(
+            best_val_loss=min(losses),
+            final_val_loss=losses[-1],
+            best_step=lines[losses.index(min(losses))].step,
+            seconds=round(lines[-1].seconds - validating, 2),
+        )
 
-    def told(self, result: dict[str, Any]) -> str:
-        return f"{result['best_val_loss']:.4f}"
+    def told(self, result: LanguageResult) -> str:
+        return f"{result.best_val_loss:.4f}"
 
     def scale_start(self, run: Run) -> float | None:
         return gpt_config(LanguageRun(run.folder).recipe.model, vocabulary=1).scale_init

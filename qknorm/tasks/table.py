@@ -16,7 +16,7 @@ from qknorm.runs.writer import only_writer
 from qknorm.screen import Screen
 from qknorm.tasks.description import TaskDescription
 
-TASKS: dict[str, TaskDescription[Any]] = {
+TASKS: dict[str, TaskDescription[Any, Any]] = {
     name: getattr(import_module(f"qknorm.tasks.{name}"), name.capitalize())() for name in RECIPES
 }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from statistics import fmean
+from typing import ClassVar
 
 from qknorm.data import corpora
 from qknorm.metrics.table import METRICS
+from qknorm.runs.contents import TranslationResult, ValidationLine
 from qknorm.runs.recipe import Recipe, settled
 from qknorm.runs.run import Run
 from qknorm.runs.translator_run import TranslatorRun
@@ -16,9 +18,10 @@ from qknorm.tasks.description import TaskDescription
 from qknorm.training import translation
 
 
-class Translation(TaskDescription[Recipe]):
+class Translation(TaskDescription[Recipe, TranslationResult]):
     """Lines of one language in, lines of another out."""
 
+    result_type = TranslationResult
     measured = (*METRICS, "best_dev_bleu", "best_dev_score", "updates", "seconds")
     headings: ClassVar[dict[str, str]] = {
         "bleu": f"test {METRICS['bleu'].label}",
@@ -50,16 +53,20 @@ class Translation(TaskDescription[Recipe]):
     def positions(self, recipe: Recipe) -> int:
         return recipe.training.budget * recipe.training.accumulate
 
-    def result(self, run: Run) -> dict[str, Any]:
+    def result(self, run: Run) -> TranslationResult:
         """The scores are means over language pairs, where there are several."""
-        lines, scores = run.metrics(), [test.scores() for test in run.tests()]
-        known = [name for name in METRICS if all(name in own for own in scores)]  # a test may be of an earlier version
-        means = {name: sum(own[name] for own in scores) / len(scores) for name in known}
-        best = {"best_dev_bleu": max(line["dev_bleu"] for line in lines), "best_dev_score": _best_dev_score(run, lines)}
-        return {**means, **best, "updates": lines[-1]["step"], "seconds": lines[-1]["seconds"]}
+        lines, scores = run.metrics(), [test.scores().measures for test in run.tests()]
+        known = [name for name in METRICS if all(name in test for test in scores)]  # it may be of an earlier version
+        return TranslationResult(
+            measures={name: fmean(test[name] for test in scores) for name in known},
+            best_dev_bleu=max(line.measures["dev_bleu"] for line in lines),
+            best_dev_score=_best_dev_score(run, lines),
+            updates=lines[-1].step,
+            seconds=lines[-1].seconds,
+        )
 
-    def told(self, result: dict[str, Any]) -> str:
-        return f"test BLEU {result['bleu']:.2f}"
+    def told(self, result: TranslationResult) -> str:
+        return f"test BLEU {result.measures['bleu']:.2f}"
 
     def scale_start(self, run: Run) -> float | None:
         return TranslatorRun(run.folder).parts.scale_init
@@ -71,8 +78,8 @@ class Translation(TaskDescription[Recipe]):
         return begun == settled(given, begun)
 
 
-def _best_dev_score(run: Run, lines: Sequence[Mapping[str, Any]]) -> float:
+def _best_dev_score(run: Run, lines: Sequence[ValidationLine]) -> float:
     """By the metric that the recipe chooses; more is better, whichever that is."""
     name = TranslatorRun(run.folder).recipe.training.metric
     sign = 1 if METRICS[name].more_is_better else -1
-    return max(sign * float(line[f"dev_{name}"]) for line in lines)
+    return max(sign * line.measures[f"dev_{name}"] for line in lines)

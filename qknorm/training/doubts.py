@@ -31,7 +31,7 @@ def doubts(recipe: DirectionRecipe, prepared: PreparedDirection, dropped: Path) 
     if given:
         yield from _shared(prepared)
     for name, files in given.items():
-        pairs, left_out = len(prepared.held_out[name]), prepared.report["left_out"][name]
+        pairs, left_out = len(prepared.held_out[name]), prepared.report.left_out[name]
         if left_out:
             yield f"{left_out} of {pairs + left_out} pairs of {files[0]} have a blank side: left out"
         if pairs < _FEW_PAIRS:
@@ -43,11 +43,11 @@ def doubts(recipe: DirectionRecipe, prepared: PreparedDirection, dropped: Path) 
 def _little_is_left(prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
     """Of the pairs that were read; what is split off is not lost."""
     report = prepared.report
-    lost = sum(report["dropped"].values())
-    if lost > _MUCH_DROPPED * report["read"]:
-        most = max(report["dropped"], key=report["dropped"].__getitem__)
+    lost = sum(report.dropped.values())
+    if lost > _MUCH_DROPPED * report.read:
+        most = max(report.dropped, key=report.dropped.__getitem__)
         remedy = f"; {_KEEPING[most]} would keep them" if most in _KEEPING else ""
-        yield (f"{lost:,} of {report['read']:,} pairs were dropped ({dropped} lists them); most were: {most}{remedy}")
+        yield (f"{lost:,} of {report.read:,} pairs were dropped ({dropped} lists them); most were: {most}{remedy}")
 
 
 def _shared(prepared: PreparedDirection) -> Iterator[str]:

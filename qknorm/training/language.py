@@ -18,6 +18,7 @@ from qknorm.errors import InputError
 from qknorm.models.gpt import GPT
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import Cosine
+from qknorm.runs.contents import Details, LayerAttention
 from qknorm.runs.language_recipe import LanguageRecipe, TextRecipe
 from qknorm.runs.language_run import LanguageRun, gpt_config
 from qknorm.runs.recipe import refuse_changes
@@ -56,12 +57,12 @@ class LanguageTask:
             characters, targets = (part[start : start + _VALIDATION_BATCH].to(self._device) for part in self.held_out)
             total += float(self.model(characters, targets)) * len(characters)
         diagnosed = [part[:_DIAGNOSED_WINDOWS].to(self._device) for part in self.held_out]
-        attention = diagnose(self.model, diagnosed)
+        attention = [LayerAttention(**layer) for layer in diagnose(self.model, diagnosed)]
         return Validation(
             {"val_loss": total / len(self.held_out[0])},
             "val_loss",
             more_is_better=False,
-            details={"attention": attention, "validation_seconds": time.monotonic() - began},
+            details=Details(attention=attention, validation_seconds=time.monotonic() - began),
         )
 
     @property

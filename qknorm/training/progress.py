@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 import time
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
@@ -17,8 +13,10 @@ from torch import nn
 
 from qknorm import processes
 from qknorm.data.textfiles import read_lines, replacing
+from qknorm.errors import InputError
+from qknorm.runs.contents import Status, ValidationLine
 from qknorm.runs.run import Run
-from qknorm.screen import Screen
+from qknorm.screen import Screen, duration
 from qknorm.training.loggers.logger import Logger
 from qknorm.training.loggers.table import LOGGERS
 from qknorm.training.validation import Validation
@@ -27,41 +25,19 @@ _SECONDS_BETWEEN_LINES = 20.0
 _SECONDS_BETWEEN_STATUS = 1.0
 
 
-@dataclass(frozen=True)
-class Status:
-    """Where a run stands."""
-
-    step: int
-    most_steps: int
-    """The run has ended then at the latest."""
-    seconds: float
-    tokens_per_second: float
-    train_loss: float
-    """Since the last validation."""
-    lr: float
-    seconds_left: float
-    """Until `most_steps`, at the speed so far, validations included."""
-
-    def __str__(self) -> str:
-        return (
-            f"{_minutes(self.seconds)}, update {self.step:,} of {self.most_steps:,}: loss {self.train_loss:.3f}, "
-            f"lr {self.lr:.2e}, {self.tokens_per_second:,.0f} tokens/s, at most {_minutes(self.seconds_left)} left"
-        )
+def told(status: Status) -> str:
+    """Where a run stands, in a line."""
+    return f"{duration(status.seconds)}, update {status.step:,} of {status.most_steps:,}: {_course(status)}"
 
 
-def read_status(run: Run) -> Status | None:
-    """Where a run stands that another process has under way."""
-    with contextlib.suppress(OSError, ValueError, TypeError):  # not there yet, or just being written
-        return Status(**json.loads(run.status_file.read_text()))
-    return None
+def _course(status: Status) -> str:
+    return (
+        f"loss {status.train_loss:.3f}, lr {status.lr:.2e}, {status.tokens_per_second:,.0f} tokens/s, "
+        f"at most {duration(status.seconds_left)} left"
+    )
 
 
-def forget_status(run: Run) -> None:
-    """What a killed process wrote says nothing any more."""
-    run.status_file.unlink(missing_ok=True)
-
-
-class Report:
+class ProgressReport:
     """While entered: a bar where a person watches, or else a line every 20 seconds; the metrics in files.
 
     Without a bar, status.json says every second how far the run is, to whoever watches it from another process.
@@ -99,24 +75,34 @@ class Report:
     def updated(self, status: Status) -> None:
         """After every update."""
         if self._bar is not None:
-            text = str(status).partition(": ")[2]
-            self._bar.update(self._bar.task_ids[0], completed=status.step, total=status.most_steps, description=text)
+            bar, text = self._bar.task_ids[0], _course(status)
+            self._bar.update(bar, completed=status.step, total=status.most_steps, description=text)
             return
         now = time.monotonic()
         is_due = now - self._last_status >= _SECONDS_BETWEEN_STATUS or status.step == status.most_steps
         if processes.rank() == 0 and is_due:
             self._last_status = now
             with contextlib.suppress(OSError):  # who looks on may miss a line; the run must not end for it
-                self.run.status_file.write_text(json.dumps(asdict(status)))
+                self.run.status_file.write_text(status.as_text())
         if now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self.say(str(status))
+            self.say(told(status))
 
     def validated(self, status: Status, validation: Validation, model: nn.Module) -> None:
         """After every validation: to the screen and to the files."""
-        scales, measures = scales_of(model), validation.line()
-        self._write(status, measures, scales)
-        numbers = ", ".join(f"{name} {value:.4g}" for name, value in measures.items() if isinstance(value, float))
-        self.say(f"{status}\n  {numbers}" + (f"\n  g: {_compact(scales)}" if scales else ""))
+        line = ValidationLine(
+            step=status.step,
+            seconds=round(status.seconds, 2),
+            tokens_per_second=round(status.tokens_per_second, 1),
+            train_loss=status.train_loss,
+            lr=status.lr,
+            measures=validation.by_name(),
+            scales=scales_of(model),
+            **dict(validation.details),
+        )
+        with self._metrics.open("a", encoding="utf-8") as file:
+            file.write(line.as_text() + "\n")
+        self._log(line)
+        self.say(f"{told(status)}\n  {_in_words(line.measures)}")
 
     def forget_after(self, step: int) -> None:
         """Drop what a killed run wrote about later validations, a half-written line among them: they come again."""
@@ -125,33 +111,29 @@ class Report:
             return
         kept = []
         for line in read_lines(self._metrics):
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                if json.loads(line)["step"] <= step:
+            with contextlib.suppress(InputError):
+                if ValidationLine.of_text(line, "").step <= step:
                     kept.append(line)
         with replacing(self._metrics) as file:
             file.writelines(line.encode() + b"\n" for line in kept)
 
-    def _write(self, status: Status, measures: dict[str, Any], scales: dict[str, float | list[float]]) -> None:
-        line = {
-            "step": status.step,
-            "seconds": round(status.seconds, 2),
-            "tokens_per_second": round(status.tokens_per_second, 1),
-            "train_loss": status.train_loss,
-            "lr": status.lr,
-            **measures,
-            "scales": scales,
-        }
-        with self._metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        means = {f"g/{name}": _mean(scale) for name, scale in scales.items()}
-        numbers = {name: value for name, value in line.items() if isinstance(value, float)}
+    def _log(self, line: ValidationLine) -> None:
+        """Tell the loggers every number of a validation."""
+        means = {f"g/{name}": _mean(scale) for name, scale in line.scales.items()}
+        numbers = {name: value for name, value in line.content().items() if isinstance(value, float)}
         for logger in self._loggers:
-            logger.log(numbers | means, status.step)
+            logger.log(numbers | means, line.step)
 
     def say(self, text: str) -> None:
         """Print some lines above the bar."""
         self._last_line = time.monotonic()
         self.console.print(text)
+
+
+def _in_words(measures: Mapping[str, float]) -> str:
+    """A loss has as many digits as that of training in the line above, a score two."""
+    digits = {name: 3 if "loss" in name else 2 for name in measures}
+    return ", ".join(f"{name} {value:.{digits[name]}f}" for name, value in measures.items())
 
 
 def scales_of(model: nn.Module) -> dict[str, float | list[float]]:
@@ -163,17 +145,5 @@ def scales_of(model: nn.Module) -> dict[str, float | list[float]]:
     }
 
 
-def _compact(scales: dict[str, float | list[float]]) -> str:
-    """One list per kind of attention, a number for each layer: the mean of its heads."""
-    kinds: dict[str, list[str]] = defaultdict(list)
-    for name, scale in scales.items():
-        kinds[re.sub(r"\.\d+", "", name)].append(f"{_mean(scale):.2f}")
-    return ", ".join(f"{kind} {' '.join(values)}" for kind, values in kinds.items())
-
-
 def _mean(scale: float | list[float]) -> float:
     return sum(scale) / len(scale) if isinstance(scale, list) else scale
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.1f} min"

@@ -74,13 +74,13 @@ def is_worth_prolonging(recipe: Recipe, prepared: Prepared, progress: Progress) 
 def _stable_and_end(run: TranslatorRun) -> tuple[Path, int]:
     """The checkpoint from before the learning rate fell, and after how many updates the run had ended."""
     checkpoints, command = run.checkpoints, processes.command_to_resume(run.folder, processes.count())
-    stable = checkpoints.stable()
+    newest, stable = checkpoints.newest(), checkpoints.stable()
     if stable is None:
         raise InputError(
             f"{run.folder} cannot be prolonged: it has no checkpoint from before its learning rate fell "
             f"(training.schedule: trapezoid makes one); if it was interrupted, go on with: {command}"
         )
-    progress = checkpoints.progress(checkpoints.newest() or stable)
+    progress = checkpoints.progress(newest or stable)
     if not _has_ended(progress, run.recipe):
         raise InputError(f"{run.folder} has not ended yet, so it cannot be prolonged; go on with: {command}")
     checkpoints.refuse_other_processes(stable)

@@ -10,10 +10,10 @@ from qknorm.cache import cache_folder
 from qknorm.data import corpora
 from qknorm.data.cleaning import Rules
 from qknorm.data.pipeline import TextPipeline
-from qknorm.data.prepared import TOKENIZER, Merges, ParallelFiles, Prepared, PreparedDirection, prepare
+from qknorm.data.prepared import DROPPED, TOKENIZER, Merges, ParallelFiles, Prepared, PreparedDirection, prepare
 from qknorm.data.splits import SPLITS
+from qknorm.runs.contents import DirectionParts, ModelParts
 from qknorm.runs.recipe import DataRecipe, DirectionRecipe, Recipe
-from qknorm.runs.translator_run import DirectionParts, ModelParts
 
 
 def prepared_text(recipe: DataRecipe, merges: Merges | None = None, earlier: Path | None = None) -> Prepared:
@@ -46,7 +46,7 @@ def _as_split_earlier(files: ParallelFiles, folder: Path) -> ParallelFiles:
     train, dev, test = (split_off | files.given).values()
     if not all(path.exists() for two in (train, dev, test) for path in two):
         return files
-    noted = tuple(path for path in (folder / "train.lines", folder / "dropped.tsv") if path.exists())
+    noted = tuple(path for path in (folder / "train.lines", folder / DROPPED) if path.exists())
     return ParallelFiles(*train, dev, test, files.languages, noted)
 
 
@@ -58,7 +58,8 @@ def parts_of(recipe: Recipe, prepared: Prepared) -> ModelParts:
     else:
         scale_init = None if start == "comparable" else start
     directions = [_direction_parts(direction, recipe, prepared) for direction in prepared.directions]
-    return ModelParts(scale_init, vocabulary_digest(prepared), prepared.key, directions)
+    vocabulary = vocabulary_digest(prepared)
+    return ModelParts(scale_init=scale_init, vocabulary=vocabulary, corpus=prepared.key, directions=directions)
 
 
 def vocabulary_digest(prepared: Prepared) -> str:
@@ -68,7 +69,7 @@ def vocabulary_digest(prepared: Prepared) -> str:
 
 def _direction_parts(direction: PreparedDirection, recipe: Recipe, prepared: Prepared) -> DirectionParts:
     """The target vocabulary of a direction has the pieces of its target language, in whichever direction they occur."""
-    languages = direction.files.languages
-    alike = [row for row, other in enumerate(prepared.directions) if other.files.languages[1] == languages[1]]
+    source, target = direction.files.languages
+    alike = [row for row, other in enumerate(prepared.directions) if other.files.languages[1] == target]
     pieces = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike)
-    return DirectionParts(*languages, pieces.nonzero().flatten().tolist())
+    return DirectionParts(source=source, target=target, target_pieces=pieces.nonzero().flatten().tolist())

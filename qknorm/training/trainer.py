@@ -27,13 +27,14 @@ from torch.nn.parallel import DistributedDataParallel
 from qknorm import processes
 from qknorm.errors import InputError
 from qknorm.optimisation.schedules import Schedule, factor_after
+from qknorm.runs.contents import Status
 from qknorm.runs.recipe import Precision
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
 from qknorm.training.half import autocast, use_half_products
 from qknorm.training.interruption import Interruption
 from qknorm.training.loggers.table import check_installed
-from qknorm.training.progress import Report, Status
+from qknorm.training.progress import ProgressReport
 from qknorm.training.validation import Validation
 
 _CHECKPOINTS_KEPT = 2
@@ -148,7 +149,7 @@ class Trainer:
         self.clock = _Clock(self.progress)
         self.interruption = Interruption()
         is_first = processes.rank() == 0
-        self.report = Report(run, console, settings.loggers if is_first else ())
+        self.report = ProgressReport(run, console, settings.loggers if is_first else ())
         self.device = next(task.model.parameters()).device
         self.scaler = torch.amp.GradScaler(
             self.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=settings.precision == "fp16"
@@ -274,7 +275,9 @@ class Trainer:
             progress.decay *= factor_after(progress.scores)
         self.clock.tick(0)
         if processes.rank() == 0:
-            self.report.validated(replace(self._status(), tokens_per_second=speed), validation, self.task.model)
+            self.report.validated(
+                self._status().model_copy(update={"tokens_per_second": speed}), validation, self.task.model
+            )
         progress.loss_since_validation, progress.updates_since_validation = 0.0, 0
         self.clock.restart()
         checkpoint = self._save()
@@ -322,13 +325,13 @@ class Trainer:
     def _status(self) -> Status:
         progress, most = self.progress, min(self.settings.most_updates, self._last_update or sys.maxsize)
         return Status(
-            progress.step,
-            most,
-            progress.seconds,
-            self.clock.tokens_per_second(),
-            progress.loss_since_validation / max(progress.updates_since_validation, 1),
-            self._rate(),
-            (most - progress.step) * self.clock.seconds_per_update(),
+            step=progress.step,
+            most_steps=most,
+            seconds=progress.seconds,
+            tokens_per_second=self.clock.tokens_per_second(),
+            train_loss=progress.loss_since_validation / max(progress.updates_since_validation, 1),
+            lr=self._rate(),
+            seconds_left=(most - progress.step) * self.clock.seconds_per_update(),
         )
 
     @property

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from qknorm import processes
+from qknorm.attention.observed import weights_of_head
 from qknorm.attention.watch import watch
 from qknorm.counting.guide import Guide
 from qknorm.counting.kept import counted, translations
@@ -30,9 +31,10 @@ from qknorm.metrics.metric import Metric
 from qknorm.metrics.script import bleu_tokenizer
 from qknorm.metrics.short import is_too_short_for_bleu
 from qknorm.metrics.table import METRICS
-from qknorm.models.translator import TranslatorModel
+from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import SCHEDULES, Schedule
+from qknorm.runs.contents import Details
 from qknorm.runs.recipe import Recipe, refuse_changes, settled
 from qknorm.runs.run import other_text, refuse_to_overwrite
 from qknorm.runs.translator_run import TranslatorRun
@@ -45,7 +47,6 @@ from qknorm.training.sets import parts_of, prepared_text, vocabulary_digest
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
 
-_EXAMPLES = 1  # shown at each validation
 _WATCHED = 16  # sentences of the dev set in which heads are watched
 _ALWAYS = ("bleu", "chrf")  # measured, whichever metric is chosen
 _MEANINGS = (
@@ -59,6 +60,8 @@ _MEANINGS = (
 _OF_CHARACTERS = (
     "BLEU counts characters in this script, which gives far more than words: read some translations to judge."
 )
+_FEW_LINES = 100  # chance then moves BLEU by more than most changes of a recipe do
+_OF_FEW_LINES = "So few lines cannot tell how good it is: other lines would have other scores. Read some translations."
 
 
 class TranslationTask:
@@ -76,10 +79,9 @@ class TranslationTask:
         self.batches = BatchSampler(data, training.budget, training.seed, processes.rank(), processes.count())
         settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
         self.guide = Guide(translations(prepared, console)).to(model.languages.device) if training.taught else None
-        self.translators = [
-            Translator(model, prepared.subwords, settings, direction=number)
-            for number in range(len(prepared.directions))
-        ]
+        self._shown = 0
+        """Examples so far."""
+        self.translators = [Translator(model, prepared.subwords, settings, direction) for direction in model.directions]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         tokens = batch.target_tokens  # counted before a GPU has them, which would have to be waited for
@@ -88,9 +90,9 @@ class TranslationTask:
         weight = self._weight_of_guide()
         if self.guide is None or weight <= 0:
             return self.model(dropped), tokens
-        attention: list[Tensor] = []
-        loss: Tensor = self.model(dropped, attention.append)
-        lesson = weight * self.guide.loss(attention[0], batch)
+        with weights_of_head(self.model.taught_attention, TAUGHT_HEAD) as seen:
+            loss: Tensor = self.model(dropped)
+        lesson = weight * self.guide.loss(seen[0], batch)
         return loss + (lesson - lesson.detach()), tokens  # it teaches, but is not part of what is shown
 
     def _weight_of_guide(self) -> float:
@@ -106,7 +108,7 @@ class TranslationTask:
             translator.translate(direction.dev.sources)
             for translator, direction in zip(self.translators, directions, strict=True)
         ]
-        self._show_examples(translations)
+        self._show_example(translations)
         by_direction = {
             direction.files.name: self._scores(lines, direction.dev.targets)
             for lines, direction in zip(translations, directions, strict=True)
@@ -120,7 +122,7 @@ class TranslationTask:
             f"dev_{chosen}",
             METRICS[chosen].more_is_better,
             by_direction if len(by_direction) > 1 else {},
-            details={"entropy": self._entropies()},
+            details=Details(entropy=self._entropies()),
         )
 
     def _measured(self) -> dict[str, Metric]:
@@ -131,13 +133,13 @@ class TranslationTask:
         tokenized = self.recipe.data.scheme == "words"
         return {name: metric.score(translations, references, tokenized) for name, metric in self._measured().items()}
 
-    def _show_examples(self, translations: list[list[str]]) -> None:
-        """A few sentences, from each pair in turn."""
-        for example in range(_EXAMPLES):
-            row, number = divmod(example, len(translations))
-            dev = self.prepared.directions[number].dev
-            if row < len(dev):
-                self.console.print(f"  {dev.sources[row]}\n  → {translations[number][row]}\n  = {dev.targets[row]}")
+    def _show_example(self, translations: list[list[str]]) -> None:
+        """A sentence, at each validation the next one; from each pair in turn."""
+        row, number = divmod(self._shown, len(translations))
+        dev = self.prepared.directions[number].dev
+        row %= len(dev)
+        self.console.print(f"  {dev.sources[row]}\n  → {translations[number][row]}\n  = {dev.targets[row]}")
+        self._shown += 1
 
     @torch.no_grad()
     def _entropies(self) -> dict[str, list[float]]:
@@ -168,7 +170,8 @@ class TranslationTask:
         chosen = range(len(encoded))[rows]
         source, target = ([side[row].tolist() for row in chosen] for side in (encoded.source, encoded.target))
         batch = Batch.of(source, target, number).to(self.model.languages.device)
-        known = (batch.target_out == PAD) | torch.isin(batch.target_out, self.model.target_vocabulary(number))
+        vocabulary = self.model.target_vocabulary(self.model.directions[number])
+        known = (batch.target_out == PAD) | torch.isin(batch.target_out, vocabulary)
         return replace(batch, target_out=torch.where(known, batch.target_out, PAD))
 
 
@@ -239,7 +242,7 @@ def _prepared(run: TranslatorRun, recipe: Recipe, resume: bool) -> Prepared:
     """The text, made ready; a run that is resumed must have begun with the same."""
     if not resume:
         return prepared_text(recipe.data)
-    prepared, parts = prepared_text(recipe.data, earlier=run.data_folder), run.parts
+    parts, prepared = run.parts, prepared_text(recipe.data, earlier=run.earlier_sets)
     if parts.corpus != prepared.key:
         raise InputError(other_text(run.folder))
     if parts.vocabulary != vocabulary_digest(prepared):
@@ -257,7 +260,7 @@ def _start(run: TranslatorRun, recipe: Recipe, prepared: Prepared) -> None:
     shutil.copyfile(prepared.folder / TOKENIZER, run.tokenizer_file)
     for direction in prepared.directions:
         shutil.copyfile(direction.folder / DROPPED, run.dropped_file(prepared.code(direction)))
-    run.save_parts(parts_of(recipe, prepared))
+    parts_of(recipe, prepared).write(run.pairs_file)
     run.save_recipe(recipe)
 
 
@@ -265,7 +268,7 @@ def _introduce(model: TranslatorModel, run: TranslatorRun, prepared: Prepared, c
     parameters = sum(parameter.numel() for parameter in model.parameters())
     console.print(f"{_sums(prepared)}; {len(prepared.subwords):,} pieces, {parameters:,} parameters")
     for direction in prepared.directions:
-        if dropped := Counter(direction.report["dropped"]):
+        if dropped := Counter(direction.report.dropped):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common())
             console.print(f"dropped: {reasons}; every line is in {run.dropped_file(prepared.code(direction))}")
 
@@ -273,11 +276,11 @@ def _introduce(model: TranslatorModel, run: TranslatorRun, prepared: Prepared, c
 def _sums(prepared: Prepared) -> str:
     """What became of the pairs that were read, in numbers that add up."""
     reports = [direction.report for direction in prepared.directions]
-    read, kept = (sum(report[key] for report in reports) for key in ("read", "kept"))
-    dropped = sum(sum(report["dropped"].values()) for report in reports)
+    read, kept = sum(report.read for report in reports), sum(report.kept for report in reports)
+    dropped = sum(sum(report.dropped.values()) for report in reports)
     split_off = Counter[str]()
     for report in reports:
-        split_off.update(report["split_off"])
+        split_off.update(report.split_off or {})
     sets = {name: sum(len(direction.held_out[name]) for direction in prepared.directions) for name in ("dev", "test")}
     parts = [f"{dropped:,} dropped", *(f"{count:,} for {name}" for name, count in split_off.items())]
     given = [f"{sets[name] - split_off[name]:,} for {name}" for name in sets if sets[name] > split_off[name]]
@@ -330,11 +333,11 @@ def _score_tests(run: TranslatorRun, prepared: Prepared, console: Screen) -> Non
             write_lines(path, lines)
         tokenized = run.recipe.data.scheme == "words"
         values = scores(translations, references, tokenized, direction.files.languages[1])
-        test.save_scores(values)
+        values.write(test.scores_file)
         label = f"test {code}".strip()
-        told = ", ".join(f"{METRICS[name].label} {values[name]:.2f}" for name in _ALWAYS)
-        console.print(f"{label}: {told} ({values['lines']:,} lines)")
-        console.print(f"  {meaning_of(values['bleu'], references, tokenized)}")
+        told = ", ".join(f"{METRICS[name].label} {values.measures[name]:.2f}" for name in _ALWAYS)
+        console.print(f"{label}: {told} ({values.lines:,} lines)")
+        console.print(f"  {meaning_of(values.bleu, references, tokenized)}")
 
 
 def _say_what_is_next(folder: Path, is_worth_prolonging: bool, console: Screen) -> None:
@@ -353,6 +356,8 @@ def meaning_of(bleu: float, references: Sequence[str], tokenized: bool) -> str:
     """What a score promises to a reader, roughly: BLEU depends on the text, and compares systems on the same text."""
     if is_too_short_for_bleu(references, tokenized):
         return TOO_SHORT
+    if len(references) < _FEW_LINES:
+        return _OF_FEW_LINES
     if bleu_tokenizer(references) == "char":
         return _OF_CHARACTERS
     return next(meaning for least, meaning in _MEANINGS if bleu >= least)

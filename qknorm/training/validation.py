@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from qknorm.runs.contents import Details
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Validation:
     """Whether that is so of the chosen measure."""
     by_direction: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The measures of each language pair, where there are several."""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Details = field(default_factory=Details)
     """What else goes to metrics.jsonl."""
 
     @property
@@ -27,9 +28,11 @@ class Validation:
         value = self.measures[self.chosen]
         return value if self.more_is_better else -value
 
-    def line(self) -> dict[str, Any]:
-        """All of it for metrics.jsonl, the chosen measure first."""
+    def by_name(self) -> dict[str, float]:
+        """All measures for metrics.jsonl, the chosen one first."""
         of_directions = {
-            f"{name} {direction}": value for direction, own in self.by_direction.items() for name, value in own.items()
+            f"{name} {direction}": value
+            for direction, measures in self.by_direction.items()
+            for name, value in measures.items()
         }
-        return {self.chosen: self.measures[self.chosen], **self.measures, **of_directions, **self.details}
+        return {self.chosen: self.measures[self.chosen], **self.measures, **of_directions}

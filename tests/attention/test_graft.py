@@ -13,7 +13,7 @@ from qknorm.attention.graft import GraftedNorm
 from qknorm.attention.rotary import Pairing
 from qknorm.data.batches import Batch
 from qknorm.models.gpt import GPT, GPTConfig
-from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
+from qknorm.models.translator import TranslatorConfig, TranslatorModel
 from tests.attention.hugging_face import tiny
 
 CONFIG = GPTConfig(8, context=24, layers=2, heads=2, dim=32, dropout=0.0, qk_norm="none")
@@ -270,7 +270,7 @@ def test_a_cache_decodes_a_grafted_model(model: GPT) -> None:
 
 def test_a_translator_takes_a_graft() -> None:
     config = TranslatorConfig(dim=16, feed_forward=16, encoder_layers=1, decoder_layers=1, heads=2, qk_norm="none")
-    model = TranslatorModel(config, [Direction(0, 1, torch.ones(20, dtype=torch.bool))]).eval()
+    model = TranslatorModel(config, {("en", "gl"): torch.ones(20, dtype=torch.bool)}).eval()
     batch = Batch.of([[5, 6, 7], [8, 9]], [[10, 11], [12, 13, 14]], 0)
     old = model(batch)
     result = qknorm.graft(model, [batch])

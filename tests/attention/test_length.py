@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from qknorm import KeyValueCache, LogLength, QKNormAttention, causal_mask
+from qknorm import LogLength, QKNormAttention, causal_mask
 from qknorm.attention.length import scaled_for_length
+from tests.attention.test_cache import cache_of
 from tests.attention.test_module import DIM, HEADS, LENGTH, sequence
 
 
@@ -82,7 +83,7 @@ class TestKeysThatAreSeen:
     @pytest.mark.parametrize("chunks", [[1] * LENGTH, [4, 1, 5]], ids=str)
     @torch.no_grad()
     def test_those_in_a_cache(self, options: dict[str, int], chunks: list[int]) -> None:
-        attention, x, cache = self.attention(), sequence(), KeyValueCache(**options)
+        attention, x, cache = self.attention(), sequence(), cache_of(options)
         actual = [attention(part, is_causal=True, cache=cache) for part in x.split(chunks, dim=1)]
         expected = attention(x, attn_mask=causal_mask(LENGTH, LENGTH, window=options.get("window")))
         assert torch.allclose(torch.cat(actual, 1), expected, atol=1e-5)

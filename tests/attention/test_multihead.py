@@ -534,39 +534,6 @@ def test_it_can_be_copied_and_pickled(norm: dict[str, Any], change: Callable[[nn
     assert torch.equal(change(attention)(x, x, x)[0], attention(x, x, x)[0])
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-@pytest.mark.parametrize(
-    "options", [{}, {"add_bias_kv": True, "batch_first": True}, {"kdim": 6, "vdim": 10}], ids=named
-)
-def test_without_norms_torchscript_compiles_it_as_it_does_torchs(options: dict[str, Any]) -> None:
-    attention = qknorm.MultiheadAttention(DIM, HEADS, dtype=torch.float64, qk_norm=None, **options)
-    sides = inputs(attention)
-    scripted = torch.jit.script(attention)
-    torch.testing.assert_close(scripted(*sides), attention(*sides))
-    assert scripted.state_dict().keys() == attention.state_dict().keys()
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_without_norms_torchscript_compiles_a_model_that_has_it() -> None:
-    layer = nn.TransformerEncoderLayer(DIM, HEADS, 2 * DIM, dropout=0.0, batch_first=True)
-    layer.self_attn = qknorm.MultiheadAttention(DIM, HEADS, batch_first=True, qk_norm=None)
-    x = torch.randn(BATCH, KEYS, DIM)
-    torch.testing.assert_close(torch.jit.script(layer)(x), layer(x))
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_torchscript_is_refused_with_norms() -> None:
-    with pytest.raises(TypeError, match="cannot compile query-key normalisation"):
-        torch.jit.script(ours_of({}))
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_without_norms_torchscript_compiles_it_where_it_has_taken_torchs_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nn, "MultiheadAttention", qknorm.MultiheadAttention)
-    attention, x = ours_of({"qk_norm": None}), torch.randn(QUERIES, BATCH, DIM)
-    torch.testing.assert_close(torch.jit.script(attention)(x, x, x), attention(x, x, x))
-
-
 def encoder_layer(norm: dict[str, Any], **options: Any) -> nn.TransformerEncoderLayer:
     layer = nn.TransformerEncoderLayer(DIM, HEADS, 2 * DIM, dropout=0.0, batch_first=True, **options)
     layer.self_attn = qknorm.MultiheadAttention(DIM, HEADS, batch_first=True, scale_init=9.0, **norm)

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from qknorm import KeyValueCache, QKNormAttention, Rotary, lp_normalize, normalize_qk, qk_attention
+from qknorm import QKNormAttention, Rotary, lp_normalize, normalize_qk, qk_attention
 from qknorm.attention.rotary import Pairing, rotate
 from tests.attention import reference
+from tests.attention.test_cache import cache_of
 from tests.attention.test_module import DIM, HEADS, KINDS, LENGTH, kind_name, sequence, split
 
 HEAD_DIM = DIM // HEADS
@@ -96,7 +97,7 @@ def test_the_module_turns_queries_and_keys(kind: dict[str, Any], pairing: Pairin
 @torch.no_grad()
 def test_cached_keys_are_turned_once(options: dict[str, int], chunks: list[int]) -> None:
     attention = QKNormAttention(DIM, HEADS, p=3.0)
-    x, rotary, cache = sequence(), tables(LENGTH), KeyValueCache(**options)
+    x, rotary, cache = sequence(), tables(LENGTH), cache_of(options)
     window = options.get("window", LENGTH)
     visible = torch.ones(LENGTH, LENGTH).tril().triu(1 - window).bool()
     result, start = [], 0

@@ -251,7 +251,7 @@ def test_keys_that_nobody_sees_do_not_count() -> None:
     padded = torch.cat([x, torch.zeros(2, 3, 32)], 1)
     with torch.no_grad(), qknorm.watch(attention, every=1) as watched:
         attention(x, is_causal=True)
-        attention(x, is_causal=True, cache=qknorm.KeyValueCache(max_length=64))
+        attention(x, is_causal=True, cache=qknorm.FixedKeyValueCache(max_length=64))
         attention(x, padded, attn_mask=(torch.arange(12) < 9)[None, None, None])
         attention(x, padded, is_causal=True)
     expected, *others = (look.layers[""]["g"] for look in watched.looks)

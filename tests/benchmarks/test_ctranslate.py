@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from qknorm.decoding.beam import BeamSettings, beam_search
+from qknorm.decoding.beam import BeamSettings
 from qknorm.errors import InputError
-from tests.benchmarks.models import SOURCES, small_model
+from tests.benchmarks.models import SOURCES, best_of, small_model
 
 pytest.importorskip("ctranslate2", reason="only the extra `bench` installs it")
 
@@ -16,7 +16,7 @@ from benchmarks.translators.ctranslate import CTranslate2Decoder, piece_name, sa
 
 def test_every_piece_has_the_log_probability_that_we_give_it() -> None:
     model = small_model(qk_norm="none", fix_norm=False)
-    result = [hypotheses[0] for hypotheses in beam_search(model, SOURCES, BeamSettings(extra_length=9))]
+    result = best_of(model, BeamSettings(extra_length=9))
     sources = [[piece_name(number) for number in source] for source in SOURCES]
     targets = [[piece_name(number) for number in hypothesis.pieces] for hypothesis in result]
     scored = CTranslate2Decoder(model, BeamSettings()).translator.score_batch(sources, targets)
@@ -29,7 +29,7 @@ def test_every_piece_has_the_log_probability_that_we_give_it() -> None:
 def test_greedy_translations_are_equal() -> None:
     model = small_model(qk_norm="none", fix_norm=True)
     settings = BeamSettings(beam_size=1, extra_length=9)
-    ours = [hypotheses[0].pieces for hypotheses in beam_search(model, SOURCES, settings)]
+    ours = [best.pieces for best in best_of(model, settings)]
     theirs = CTranslate2Decoder(model, settings).translate(SOURCES)
     limits = [len(source) + 9 for source in SOURCES]
     assert [pieces[:limit] for pieces, limit in zip(theirs, limits, strict=True)] == ours

@@ -5,9 +5,9 @@ import torch
 
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS, PAD
-from qknorm.decoding.beam import BeamSettings, beam_search
+from qknorm.decoding.beam import BeamSettings
 from qknorm.errors import InputError
-from tests.benchmarks.models import SOURCES, small_model
+from tests.benchmarks.models import SOURCES, best_of, small_model
 
 pytest.importorskip("transformers", reason="only the extra `bench` installs it")
 
@@ -16,7 +16,7 @@ from benchmarks.translators.hugging_face import PegasusDecoder, as_pegasus
 
 def test_every_piece_has_the_log_probability_that_we_give_it() -> None:
     model = small_model(qk_norm="none", fix_norm=False)
-    result = [hypotheses[0] for hypotheses in beam_search(model, SOURCES, BeamSettings(extra_length=9))]
+    result = best_of(model, BeamSettings(extra_length=9))
     theirs = as_pegasus(model)
     for source, ours in zip(SOURCES, result, strict=True):
         read = Batch.of([source], [[]]).source
@@ -28,7 +28,7 @@ def test_every_piece_has_the_log_probability_that_we_give_it() -> None:
 def test_greedy_translations_are_equal() -> None:
     model = small_model(qk_norm="none", fix_norm=True)
     settings = BeamSettings(beam_size=1, extra_length=9)
-    ours = [hypotheses[0].pieces for hypotheses in beam_search(model, SOURCES, settings)]
+    ours = [best.pieces for best in best_of(model, settings)]
     theirs = PegasusDecoder(model, settings).translate(SOURCES)
     limits = [len(source) + 9 for source in SOURCES]
     assert [pieces[:limit] for pieces, limit in zip(theirs, limits, strict=True)] == ours

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from qknorm.data.batches import BatchSampler, DropoutPairs
 from qknorm.data.cleaning import Rules
+from qknorm.data.corpus_report import DirectionReport
 from qknorm.data.importers import Pair
 from qknorm.data.pipeline import TextPipeline
 from qknorm.data.prepared import Files, ParallelFiles, Prepared, PreparedSet, prepare
@@ -107,15 +108,14 @@ class TestSplitting:
         assert len({pair.source for own in sets for pair in own}) == 80
         lines = load_file(direction.folder / "train.safetensors")["lines"]
         assert [Pair(source[number - 1], target[number - 1]) for number in lines] == sets[0]
-        assert direction.report == {
-            "read": 82,
-            "kept": 64,
-            "words": 64 * 10,
-            "dropped": {"source blank": 1, "duplicate": 1},
-            "split_off": {"dev": 8, "test": 8},
-            "left_out": {},
-            "longest_source": direction.train.encoded.source.lengths.max(),
-        }
+        assert direction.report == DirectionReport(
+            read=82,
+            kept=64,
+            words=64 * 10,
+            dropped={"source blank": 1, "duplicate": 1},
+            split_off={"dev": 8, "test": 8},
+            longest_source=int(direction.train.encoded.source.lengths.max()),
+        )
 
     def test_only_what_is_missing_is_split_off_and_what_is_given_is_in_no_other_set(self, tmp_path: Path) -> None:
         dev = written(tmp_path, "dev", SOURCE[:20], TARGET[:20])
@@ -123,8 +123,8 @@ class TestSplitting:
         assert pairs(direction.dev) == list(map(Pair, SOURCE[:20], TARGET[:20]))
         assert not {*direction.dev.sources} & {*direction.train.sources, *direction.test.sources}
         assert (len(direction.train), len(direction.test)) == (54, 6)
-        assert direction.report["dropped"] == {"also in dev or test": 20}
-        assert direction.report["split_off"] == {"test": 6}
+        assert direction.report.dropped == {"also in dev or test": 20}
+        assert direction.report.split_off == {"test": 6}
 
     def test_what_one_direction_holds_out_the_other_does_not_learn(self, tmp_path: Path) -> None:
         """Neither what is given nor what is split off; also here, the numbers add up."""
@@ -137,15 +137,15 @@ class TestSplitting:
             rows = [line.split("\t") for line in read_lines(direction.folder / "dropped.tsv")][1:]
             assert all(lines[int(number) - 1] == source for number, _, source, _ in rows)
             report = direction.report
-            assert {"also in dev or test": len(rows)} == report["dropped"]
-            assert report["read"] == len(rows) + sum(report["split_off"].values()) + report["kept"]
+            assert {"also in dev or test": len(rows)} == report.dropped
+            assert report.read == len(rows) + sum((report.split_off or {}).values()) + report.kept
 
 
 def test_what_stands_in_given_sets_is_dropped_and_blank_pairs_of_them_are_left_out(tmp_path: Path) -> None:
     dev = written(tmp_path, "dev", [*SOURCE[4:6], "blank", " "], [*TARGET[4:6], "", "tamén"])
     (direction,) = ready(replace(files(tmp_path), dev=dev), cache=tmp_path).directions
-    assert direction.report["dropped"] == {"also in dev or test": 2}
-    assert direction.report["left_out"] == {"dev": 2, "test": 0}
+    assert direction.report.dropped == {"also in dev or test": 2}
+    assert direction.report.left_out == {"dev": 2, "test": 0}
     assert direction.dev.sources == SOURCE[4:6]
     nothing = written(tmp_path, "nothing", ["a", ""], ["", "b"])
     for text in (replace(files(tmp_path), dev=nothing), replace(to_split(tmp_path), test=nothing)):

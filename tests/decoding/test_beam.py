@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from qknorm.data.subwords import BOS, EOS
 from qknorm.decoding.beam import BeamSettings, Hypothesis, Search, beam_search
+from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
 from qknorm.models.translator import TranslatorModel
 from tests.models.test_translator import model
@@ -19,13 +20,32 @@ from tests.models.test_translator import model
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [14, 15]]
 
 
+def found(
+    translator: TranslatorModel, settings: BeamSettings, sources: list[list[int]] = SOURCES
+) -> list[list[Hypothesis]]:
+    """The whole beam of each source."""
+    sentences = [Sentence(source, settings.beam_size) for source in sources]
+    return beam_search(translator, sentences, settings, translator.directions[0])
+
+
+@torch.inference_mode()
+def search_of(translator: TranslatorModel, settings: BeamSettings) -> tuple[Search, int]:
+    """A search for the best of each source that has come to its end, and after how many steps."""
+    search, steps = Search(translator, [*map(Sentence, SOURCES)], settings, translator.directions[0]), 0
+    while len(search.active):
+        search.extend()
+        search.collect_finished()
+        steps += 1
+    return search, steps
+
+
 @pytest.fixture(scope="module")
 def translator() -> TranslatorModel:
     """Sharp enough for translations to differ in length."""
     made = model().eval()
     with torch.no_grad():
-        made.embedding.output_bias.copy_(torch.randn(30) * 1.5)
-        made.embedding.output_bias[EOS] = 0.5
+        made.embedding.output_bias.copy_(torch.randn(30))
+        made.embedding.output_bias[EOS] = 2.5
     return made
 
 
@@ -39,10 +59,10 @@ def log_probabilities(translator: TranslatorModel, source: list[int], translatio
     """The same of several translations of one length."""
     classes, rows = translator.get_buffer("class_of_piece_0"), torch.arange(len(translations))
     total = torch.zeros(len(translations))
-    state = translator.start(torch.tensor([[*source, EOS]]), 0, beams=len(translations))
+    state = translator.start(torch.tensor([[*source, EOS]]), translator.directions[0], beams=len(translations))
     whole = torch.tensor([[BOS, *pieces, EOS] for pieces in translations]).T
     for last, following in itertools.pairwise(whole):
-        total += translator.step(last, 0, state).log_softmax(1)[rows, classes[following]]
+        total += translator.step(last, state).log_softmax(1)[rows, classes[following]]
     probabilities: list[float] = total.tolist()
     return probabilities
 
@@ -54,7 +74,7 @@ def penalty(length: int, exponent: float = 0.6) -> float:
 @pytest.mark.parametrize("beam_size", [1, 3, 6])
 def test_scores_are_those_of_the_model(translator: TranslatorModel, beam_size: int) -> None:
     settings = BeamSettings(beam_size=beam_size, extra_length=6)
-    for source, hypotheses in zip(SOURCES, beam_search(translator, SOURCES, settings), strict=True):
+    for source, hypotheses in zip(SOURCES, found(translator, settings), strict=True):
         assert len(hypotheses) == beam_size
         assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
         for hypothesis in hypotheses:
@@ -64,13 +84,13 @@ def test_scores_are_those_of_the_model(translator: TranslatorModel, beam_size: i
 
 
 def test_greedy_takes_the_likeliest_piece_each_time(translator: TranslatorModel) -> None:
-    (result,) = beam_search(translator, SOURCES[:1], BeamSettings(beam_size=1, extra_length=6))
-    vocabulary = translator.target_vocabulary(0)
+    (result,) = found(translator, BeamSettings(beam_size=1, extra_length=6), SOURCES[:1])
+    vocabulary = translator.target_vocabulary(translator.directions[0])
     pieces, last = [], BOS
     with torch.inference_mode():
-        state = translator.start(torch.tensor([[*SOURCES[0], EOS]]), 0)
+        state = translator.start(torch.tensor([[*SOURCES[0], EOS]]), translator.directions[0])
         for _ in range(9):
-            last = int(vocabulary[translator.step(torch.tensor([last]), 0, state).argmax()])
+            last = int(vocabulary[translator.step(torch.tensor([last]), state).argmax()])
             if last == EOS:
                 break
             pieces.append(last)
@@ -80,8 +100,8 @@ def test_greedy_takes_the_likeliest_piece_each_time(translator: TranslatorModel)
 def test_a_wide_beam_finds_the_best_of_all(translator: TranslatorModel) -> None:
     """All translations of up to two pieces against a beam that can hold them."""
     settings = BeamSettings(beam_size=27 * 28, extra_length=1)
-    (result,) = beam_search(translator, [SOURCES[1]], settings)
-    vocabulary = [piece for piece in translator.target_vocabulary(0).tolist() if piece != EOS]
+    (result,) = found(translator, settings, [SOURCES[1]])
+    vocabulary = [piece for piece in translator.target_vocabulary(translator.directions[0]).tolist() if piece != EOS]
     scores: list[tuple[float, list[int]]] = []
     for length in range(3):
         everything = [list(pieces) for pieces in itertools.product(vocabulary, repeat=length)]
@@ -102,9 +122,9 @@ def same(first: list[Hypothesis], second: list[Hypothesis]) -> bool:
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_translation_does_not_depend_on_its_neighbours(translator: TranslatorModel, beam_size: int) -> None:
     settings = BeamSettings(beam_size=beam_size, extra_length=8)
-    together = beam_search(translator, SOURCES, settings)
-    alone = [beam_search(translator, [source], settings)[0] for source in SOURCES]
-    shuffled = beam_search(translator, SOURCES[::-1], settings)[::-1]
+    together = found(translator, settings)
+    alone = [found(translator, settings, [source])[0] for source in SOURCES]
+    shuffled = found(translator, settings, SOURCES[::-1])[::-1]
     for first, second, third in zip(together, alone, shuffled, strict=True):
         assert same(first, second)
         assert same(first, third)
@@ -116,9 +136,9 @@ def test_padding_never_leaks(sources: list[list[int]], beam_size: int) -> None:
     """In double precision, where rounding is far below the tolerance: the same scores in any company."""
     translator = model().double().eval()
     settings = BeamSettings(beam_size=beam_size, extra_length=5)
-    together = beam_search(translator, sources, settings)
+    together = found(translator, settings, sources)
     for source, hypotheses in zip(sources, together, strict=True):
-        (alone,) = beam_search(translator, [source], settings)
+        (alone,) = found(translator, settings, [source])
         assert same(alone, hypotheses)
         assert [h.score for h in alone] == pytest.approx([h.score for h in hypotheses], abs=1e-9)
 
@@ -128,59 +148,44 @@ def test_a_decision_of_rounding_is_made_as_if_alone(translator: TranslatorModel)
     twins = copy.deepcopy(translator)
     with torch.no_grad():
         twins.embedding.weight[21] = twins.embedding.weight[20] * (1 + 1e-6)
-        twins.embedding.output_bias[20] = twins.embedding.output_bias[21] = 3.0
+        twins.embedding.output_bias[20] = twins.embedding.output_bias[21] = 5.0
     settings = BeamSettings(beam_size=2, extra_length=8)
-    search = Search(twins, SOURCES, settings, 0)
-    with torch.inference_mode():
-        search.run()
-    assert sorted(search.close_calls) == [0, 1, 2, 3]
-    for source, together in zip(SOURCES, beam_search(twins, SOURCES, settings), strict=True):
-        assert beam_search(twins, [source], settings) == [together]
-
-
-def test_a_clear_decision_is_made_once(translator: TranslatorModel) -> None:
-    search = Search(translator, SOURCES, BeamSettings(extra_length=8), 0)
-    with torch.inference_mode():
-        search.run()
-    assert search.close_calls == []
+    assert search_of(translator, settings)[0].close_calls == []
+    assert sorted(search_of(twins, settings)[0].close_calls) == [0, 1, 2, 3]
+    for source, together in zip(SOURCES, found(twins, settings), strict=True):
+        assert found(twins, settings, [source]) == [together]
 
 
 @pytest.mark.parametrize("length_penalty", [-0.5, 0.0, 0.6, 2.0])
 def test_ending_early_changes_none_of_the_best(translator: TranslatorModel, length_penalty: float) -> None:
     settings = BeamSettings(extra_length=12, length_penalty=length_penalty)
-    everything = beam_search(translator, SOURCES, settings)
-    for n_best in (1, 2):
-        for early, all_of_it in zip(beam_search(translator, SOURCES, settings, 0, n_best), everything, strict=True):
-            assert same(early, all_of_it[:n_best])
+    everything = found(translator, settings)
+    for wanted in ([1, 1, 1, 1], [3, 1, 4, 2]):
+        early = beam_search(translator, [*map(Sentence, SOURCES, wanted)], settings, translator.directions[0])
+        for best, n, all_of_it in zip(early, wanted, everything, strict=True):
+            assert same(best, all_of_it[:n])
 
 
 def test_a_search_ends_when_its_best_cannot_be_overtaken(translator: TranslatorModel) -> None:
     eager = copy.deepcopy(translator)
     with torch.no_grad():
         eager.embedding.output_bias[EOS] = 12.0
-    search = Search(eager, SOURCES, BeamSettings(extra_length=50), 0, n_best=1)
-    steps = 0
-    with torch.inference_mode():
-        while len(search.active):
-            search.extend()
-            search.collect_finished()
-            steps += 1
-    assert steps <= 3
+    assert search_of(eager, BeamSettings(extra_length=50))[1] <= 3
 
 
 def test_lengths_are_kept(translator: TranslatorModel) -> None:
-    for hypotheses in beam_search(translator, SOURCES, BeamSettings(extra_length=2, min_length=2)):
+    for hypotheses in found(translator, BeamSettings(extra_length=2, min_length=2)):
         assert all(len(hypothesis.pieces) >= 2 for hypothesis in hypotheses)
-    for source, hypotheses in zip(SOURCES, beam_search(translator, SOURCES, BeamSettings(extra_length=2)), strict=True):
+    for source, hypotheses in zip(SOURCES, found(translator, BeamSettings(extra_length=2)), strict=True):
         assert all(len(hypothesis.pieces) <= len(source) + 2 for hypothesis in hypotheses)
-    for hypotheses in beam_search(translator, SOURCES, BeamSettings(max_length=1)):
+    for hypotheses in found(translator, BeamSettings(max_length=1)):
         assert all(len(hypothesis.pieces) <= 1 for hypothesis in hypotheses)
 
 
 def test_a_larger_length_penalty_gives_longer_translations(translator: TranslatorModel) -> None:
     def total(exponent: float) -> int:
         settings = BeamSettings(length_penalty=exponent, extra_length=20)
-        return sum(len(hypotheses[0].pieces) for hypotheses in beam_search(translator, SOURCES, settings))
+        return sum(len(hypotheses[0].pieces) for hypotheses in found(translator, settings))
 
     assert total(0.0) <= total(0.6) <= total(3.0)
     assert total(0.0) < total(3.0)
@@ -192,4 +197,4 @@ def test_a_model_that_diverged_is_one_sentence(beam_size: int) -> None:
     with torch.no_grad():
         broken.embedding.output_bias.fill_(math.nan)
     with pytest.raises(InputError, match="the model's output is not a number"):
-        beam_search(broken, SOURCES, BeamSettings(beam_size))
+        found(broken, BeamSettings(beam_size))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import random
-import warnings
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from qknorm import Translator
+from qknorm.data.pipeline import TextPipeline
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.decoders import DECODERS, make_decoder
 from qknorm.decoding.translator import word_links
 from qknorm.errors import InputError
+from qknorm.runs import checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +28,26 @@ def translator(trained_run: Path) -> Translator:
 @pytest.fixture(scope="module")
 def lines(trained_run: Path) -> list[str]:
     return [*read_lines(trained_run / "test" / "source.txt")][:66]
+
+
+def test_loading_reads_each_file_once_and_the_optimiser_never(
+    trained_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What safetensors reads by itself would not be seen here, so it may not."""
+    opened = Counter[str]()
+
+    def counted(file: Any, *arguments: Any, **options: Any) -> Any:
+        opened[Path(file).name] += 1
+        return opening(file, *arguments, **options)
+
+    opening = io.open
+    monkeypatch.setattr(io, "open", counted)
+    for name in ("load_file", "safe_open"):
+        monkeypatch.delattr(checkpoint, name)
+    Translator.load(trained_run)
+    assert opened == dict.fromkeys(
+        ["recipe.yaml", "pairs.json", "tokenizer.json", "corpus.json", "best", "state.json", "model.safetensors"], 1
+    )
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -64,18 +88,13 @@ def test_a_long_line_is_translated_sentence_by_sentence(translator: Translator, 
     assert one_line == " ".join(filter(None, sentences))
 
 
-def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(translator: Translator) -> None:
+def test_a_long_sentence_is_cut_with_a_note(translator: Translator) -> None:
     endless = "the house is red and " * 60
-    with pytest.warns(UserWarning, match=rf"line 3 has a sentence of more than {translator.longest} pieces"):
-        result = translator.translate(["I eat.", "", endless])
-    assert len(result) == 3
-    assert len(result[2]) > 200
-
-
-def test_ordinary_lines_are_not_warned_about(translator: Translator, lines: list[str]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        translator.translate(lines[:5])
+    (short,), (blank,), (cut,) = translator.translations(["I eat.", "", endless])
+    assert short.notes == blank.notes == ()
+    (note,) = cut.notes
+    assert note.startswith(f"a sentence of more than {translator.longest} pieces")
+    assert len(cut.text) > 200
 
 
 def test_an_explanation_fits_its_translation(translator: Translator, lines: list[str]) -> None:
@@ -118,8 +137,7 @@ def test_words_are_linked_by_the_sum_over_their_pieces() -> None:
     assert word_links(torch.ones(1, 1), [], []) == []
 
 
-def test_the_words_of_parts_are_those_of_the_joined_line(trained_run: Path) -> None:
-    translator = Translator.load(trained_run)
+def test_the_words_of_parts_are_those_of_the_joined_line(translator: Translator) -> None:
     encode = translator.subwords.encode
     assert translator._first_words(encode(["I eat.", "The house is red.", "Yes."])) == [0, 2, 6]
     assert translator._first_words(encode(["一二。", "三四 五。", "六"])) == [0, 0, 1]
@@ -130,16 +148,15 @@ def test_a_model_of_tidy_text_is_given_tidy_lines(trained_run: Path) -> None:
     """A no-break space, or an accent apart from its letter, is not seen by people, but is another piece."""
     translator = Translator.load(trained_run)
     line, odd = "The café is red.", " The\u00a0cafe\u0301  is\u202fred. "
-    assert translator._parts(odd, 1) != translator._parts(line, 1), "this run was not told to"
-    translator.tidied = True
-    assert translator._parts(odd, 1) == translator._parts(line, 1)
+    assert translator._read(odd).sentences != translator._read(line).sentences, "this run was not told to"
+    translator.pipeline = TextPipeline(["tidy"])
+    assert translator._read(odd).sentences == translator._read(line).sentences
     assert translator.translate([odd, "\u00a0"]) == [*translator.translate([line]), ""]
     odd_scores, scores = (translator.explain(line, text).piece_scores for text in (" e\u0301 vermello", "é vermello"))
     assert odd_scores == scores
 
 
-def test_a_model_that_was_not_taught_has_no_alignment(trained_run: Path) -> None:
-    translator = Translator.load(trained_run)
+def test_a_model_that_was_not_taught_has_no_alignment(translator: Translator) -> None:
     (best,) = next(translator.translations(["The house is red."]))
     with pytest.raises(InputError, match="was not taught word alignments"):
         translator.alignment(best)

@@ -43,7 +43,7 @@ def corpus(seed: int, noise: float) -> tuple[list[str], list[str]]:
 def test_tokenised_bleu_is_that_of_moses() -> None:
     hypotheses, references = corpus(0, 0.2)
     assert bleu(hypotheses, references, tokenized=True) == pytest.approx(multi_bleu(hypotheses, references), abs=1e-6)
-    assert scores(hypotheses, references, tokenized=True)["bleu_tokenized"] == pytest.approx(
+    assert scores(hypotheses, references, tokenized=True).measures["bleu_tokenized"] == pytest.approx(
         multi_bleu(hypotheses, references), abs=1e-6
     )
 
@@ -65,34 +65,34 @@ def test_tokenised_text_is_joined_for_the_default_score() -> None:
 def test_a_perfect_translation_has_perfect_scores() -> None:
     lines = ["The red house is big .", "I &apos;m here now , my friend ."]
     result = scores(lines, lines, tokenized=True)
-    assert result["bleu"] == pytest.approx(100)
-    assert result["chrf"] == pytest.approx(100)
-    assert result["ter"] == 0
-    assert result["lines"] == 2
-    assert "tok:13a" in result["signature"]
+    assert result.bleu == pytest.approx(100)
+    assert result.chrf == pytest.approx(100)
+    assert result.ter == 0
+    assert result.lines == 2
+    assert "tok:13a" in result.signature
 
 
 @pytest.mark.parametrize(("lines", "expected"), [(CHINESE, "zh"), (JAPANESE, "char"), (THAI, "char"), (KOREAN, "13a")])
 def test_a_perfect_translation_is_perfect_in_every_script(lines: list[str], expected: str) -> None:
     result = scores(lines, lines, tokenized=False, language="xx")
-    assert (result["bleu"], result["bleu_tokenized"]) == pytest.approx((100, 100))
-    assert f"|tok:{expected}|" in result["signature"]
+    assert (result.bleu, result.measures["bleu_tokenized"]) == pytest.approx((100, 100))
+    assert f"|tok:{expected}|" in result.signature
 
 
 def test_tokens_of_a_script_without_spaces_are_joined_for_the_default_score() -> None:
     """BLEU of the text is that of characters, wherever somebody cut it into words; that of tokens is of these words."""
     words, characters = ["我 喜欢 读书 ， 也 喜欢 音乐"], ["我 喜 欢 读 书 ， 也 喜 欢 音 乐"]
     result = scores(characters, words, tokenized=True, language="zh")
-    assert result["bleu"] == pytest.approx(100)
-    assert "|tok:zh|" in result["signature"]
-    assert result["bleu_tokenized"] < 10
+    assert result.bleu == pytest.approx(100)
+    assert "|tok:zh|" in result.signature
+    assert result.measures["bleu_tokenized"] < 10
 
 
 def test_the_references_alone_decide_how_a_text_is_cut() -> None:
     """A system that answers in another language is measured as the others are."""
     english = ["I like reading.", "The weather is fine.", "He came yesterday."]
-    assert "|tok:zh|" in scores(english, CHINESE, tokenized=False)["signature"]
-    assert "|tok:13a|" in scores(CHINESE, english, tokenized=False)["signature"]
+    assert "|tok:zh|" in scores(english, CHINESE, tokenized=False).signature
+    assert "|tok:13a|" in scores(CHINESE, english, tokenized=False).signature
     assert tokens_of(["我 like 书"], CHINESE, "zh") == ["我 like 书"]
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from qknorm.errors import InputError
 from qknorm.experiments import cells
 from qknorm.experiments.sweep.grid import plan
 from qknorm.experiments.sweep.results import PLAN, load_results, write_results
+from qknorm.runs.contents import Result
 from qknorm.runs.run import Run
 from tests.sweeps import run
 
@@ -49,7 +49,7 @@ def test_a_result_that_cannot_be_written_does_not_stop_the_others(
 ) -> None:
     save = Run.save_result
 
-    def full(self: Run, result: dict[str, Any]) -> None:
+    def full(self: Run, result: Result) -> None:
         if self.folder.name == "fold-00":
             raise OSError(errno.ENOSPC, "No space left on device")
         save(self, result)

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import torch
 
-import qknorm
+from qknorm import hf
 from tests.hf.test_models import attention_of
 from tests.hf.tiny import tiny_model
 
 
 def test_a_layer_is_made_from_a_module_and_leaves_it_alone() -> None:
     module = attention_of(tiny_model("qwen3"))
-    layer = qknorm.QKNormAttention.from_hf(module)
+    layer = hf.from_hf(module)
     with torch.no_grad():
         layer.q_proj.weight.zero_()
     assert layer.head_dim == 16

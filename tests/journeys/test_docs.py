@@ -31,6 +31,7 @@ from tests.journeys.conftest import Command
 from tests.phrases import write_phrases
 
 ROOT = Path(__file__).parents[2]
+IN_SDIST = (ROOT / "PKG-INFO").exists()
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 
 # What is documented trains for minutes to days. It is run as written but for these settings, which come last and so
@@ -235,9 +236,10 @@ def test_targets_of_make_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-        if "://" in link:
-            continue
         path, _, anchor = link.partition("#")
+        left_out = IN_SDIST and re.fullmatch(r"(docs/)?measured/.*\.png", path)
+        if "://" in link or left_out:
+            continue
         target = page.parent / path if path else page
         assert target.exists(), f"{page.name} links to {link}"
         if anchor:

@@ -19,7 +19,7 @@ import pytest
 
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines, write_lines
-from qknorm.decoding.decoders import Greedy
+from qknorm.decoding.decoders import make_decoder
 from tests.journeys.conftest import Command
 from tests.journeys.test_command import run
 
@@ -90,15 +90,14 @@ def test_json_tells_all(translate: Command) -> None:
 
 def test_samples_depend_on_the_seed_and_the_line_alone(translate: Command) -> None:
     text = ("I eat.\n" * 8).encode()
-    drawn = translate("--sample", "--seed", "3", stdin=text).out
+    drawn = translate("--decoder", "sampling", "--seed", "3", stdin=text).out
     assert len(set(drawn.split("\n")[:-1])) > 1
-    assert translate("--sample", "--seed", "3", "--batch-size", "3", stdin=text).out == drawn
-    assert translate("--sample", "--seed", "3", stdin=text[:7]).out == drawn.split("\n")[0] + "\n"
-    assert translate("--sample", "--seed", "4", stdin=text).out != drawn
-    greedy = translate("--decoder", "greedy", stdin=text).out
-    assert greedy == translate("--beam-size", "1", stdin=text).out
-    assert translate("--sample", "--top-k", "1", stdin=text).out == greedy
-    assert translate("--sample", "--temperature", "0.0001", stdin=text).out == greedy
+    assert translate("--decoder", "sampling", "--seed", "3", "--batch-size", "3", stdin=text).out == drawn
+    assert translate("--decoder", "sampling", "--seed", "3", stdin=text[:7]).out == drawn.split("\n")[0] + "\n"
+    assert translate("--decoder", "sampling", "--seed", "4", stdin=text).out != drawn
+    greedy = translate("--beam-size", "1", stdin=text).out
+    assert translate("--decoder", "sampling", "--top-k", "1", stdin=text).out == greedy
+    assert translate("--decoder", "sampling", "--temperature", "0.0001", stdin=text).out == greedy
 
 
 def test_lengths_can_be_chosen(translate: Command) -> None:
@@ -118,18 +117,18 @@ def test_lengths_can_be_chosen(translate: Command) -> None:
         (["latin1.txt"], "latin1.txt, line 2: byte 0xf1 at offset 2 of the line is not UTF-8"),
         (["."], "is a folder; a text file is needed"),
         (["--pieces"], "--pieces, --attention and --alignment belong to --json"),
-        (["--seed", "1"], "--seed does not go with --decoder beam; it belongs to --decoder sampling"),
+        (["--seed", "1"], "seed does not go with the decoder beam, but with sampling"),
         (
-            ["--sample", "--beam-size", "4"],
-            "--beam-size does not go with --decoder sampling; it belongs to --decoder beam",
+            ["--decoder", "sampling", "--beam-size", "4"],
+            "beam size does not go with the decoder sampling, but with beam",
         ),
-        (["--decoder", "magic"], "there is no --decoder magic; choose one of beam, greedy, sampling"),
-        (["--sample", "--temperature", "0"], "--temperature must be above 0"),
-        (["--sample", "--temperature", "inf"], "--temperature must be a finite number, not inf"),
+        (["--decoder", "magic"], "there is no decoder magic; choose one of beam, sampling"),
+        (["--decoder", "sampling", "--temperature", "0"], "temperature must be above 0"),
+        (["--decoder", "sampling", "--temperature", "inf"], "--temperature must be a finite number, not inf"),
         (["--length-penalty", "nan"], "--length-penalty must be a number from -100 to 100, not nan"),
         (["--length-penalty=-1e6"], "--length-penalty must be a number from -100 to 100, not -1e+06"),
         (["--min-length", "3", "--max-length", "2"], "--min-length 3 is more than --max-length 2"),
-        (["--n-best", "5", "--beam-size", "4"], "--n-best 5 needs a --beam-size of at least 5"),
+        (["--n-best", "5", "--beam-size", "4"], "the 5 best translations need a beam size of at least 5"),
         (["--n-best", "0"], "greater than or equal to 1"),
     ],
     ids=str,
@@ -162,8 +161,8 @@ def test_nothing_gives_nothing(translate: Command, content: bytes) -> None:
         (lambda folder: (folder / "recipe.yaml").unlink(), "is not a run folder"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json does not exist"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json is damaged"),
-        (lambda folder: (folder / "pairs.json").write_text("{"), "pairs.json cannot be used"),
-        (lambda folder: (folder / "corpus.json").write_text("[]"), "corpus.json cannot be used"),
+        (lambda folder: (folder / "pairs.json").write_text("{"), "pairs.json is damaged"),
+        (lambda folder: (folder / "corpus.json").write_text("[]"), "corpus.json is damaged"),
         (lambda folder: shutil.rmtree(folder / "checkpoints"), "has no whole checkpoint"),
     ],
 )
@@ -198,10 +197,10 @@ def test_a_very_long_line(trained_run: Path, tmp_path: Path) -> None:
     assert len(out) == 4
     assert out[0] == out[3]
     translator = Translator.load(trained_run)
-    greedy = translator.with_decoder(Greedy.make(translator.settings, n_best=1))
+    greedy = translator.with_decoder(make_decoder("beam", translator.settings, n_best=1, beam_size=1))
     assert out[1] == " ".join(greedy.translate(["The house is red."]) * 5556)
     assert len(out[2]) > 1000
-    assert done.stderr.startswith("qknorm: line 3 has a sentence of more than")
+    assert done.stderr.startswith("qknorm: line 3: a sentence of more than")
     assert done.stderr.count("\n") == 1
     assert max(before, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) < 2_000_000  # kilobytes
 

@@ -22,7 +22,7 @@ def test_a_better_translation_scores_better(name: str) -> None:
 
 
 def test_a_test_set_is_scored_by_every_metric() -> None:
-    assert list(scores(GARBLED, REFERENCES, tokenized=True)) == [*METRICS, "lines", "signature"]
+    assert list(scores(GARBLED, REFERENCES, tokenized=True).content()) == [*METRICS, "lines", "signature"]
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -10,7 +10,7 @@ import torch
 
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import EOS, PAD
-from qknorm.models.translator import Direction, TranslatorConfig, TranslatorModel
+from qknorm.models.translator import TranslatorConfig, TranslatorModel
 
 PIECES = 30
 TINY = TranslatorConfig(
@@ -47,7 +47,7 @@ def model(**choices: Any) -> TranslatorModel:
     torch.manual_seed(0)
     target_pieces = torch.arange(PIECES) != PAD
     target_pieces[[2, 29]] = False  # BOS, and a piece of the source alone
-    return TranslatorModel(dataclasses.replace(TINY, **choices), [Direction(0, 1, target_pieces)])
+    return TranslatorModel(dataclasses.replace(TINY, **choices), {("en", "gl"): target_pieces})
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_papers_models_have_the_papers_number_of_parameters(
     pieces: int, shape: dict[str, int], parameters: int
 ) -> None:
     """Table 1 of Henry et al.; the number of pieces is the one whole number that fits."""
-    paper = TranslatorModel(TranslatorConfig(**shape), [Direction(0, 1, torch.ones(pieces, dtype=torch.bool))])  # type: ignore[arg-type]
+    paper = TranslatorModel(TranslatorConfig(**shape), {("en", "gl"): torch.ones(pieces, dtype=torch.bool)})  # type: ignore[arg-type]
     assert sum(parameter.numel() for parameter in paper.parameters()) == parameters
 
 
@@ -105,10 +105,11 @@ def test_every_choice_learns_one_batch_by_heart(choices: dict[str, Any]) -> None
 @pytest.mark.parametrize("choices", CHOICES, ids=str)
 def test_decoding_piece_by_piece_gives_the_probabilities_of_training(choices: dict[str, Any]) -> None:
     translator = model(**choices).eval()
+    (direction,) = translator.directions
     classes = translator.get_buffer("class_of_piece_0")
     with torch.inference_mode():
-        state = translator.start(BATCH.source, 0)
-        logits = [translator.step(BATCH.target_in[:, t], 0, state) for t in range(BATCH.target_in.shape[1])]
+        state = translator.start(BATCH.source, direction)
+        logits = [translator.step(BATCH.target_in[:, t], state) for t in range(BATCH.target_in.shape[1])]
         expected = float(translator(BATCH))
     steps = [step.log_softmax(-1) for step in logits]
     real = (BATCH.target_out != PAD).nonzero().tolist()
@@ -118,9 +119,10 @@ def test_decoding_piece_by_piece_gives_the_probabilities_of_training(choices: di
 
 def test_beams_share_the_memory_of_their_sentence() -> None:
     translator = model().eval()
+    (direction,) = translator.directions
     with torch.inference_mode():
-        single = translator.step(torch.tensor([2, 2]), 0, translator.start(BATCH.source, 0))
-        beams = translator.step(torch.tensor([2] * 6), 0, translator.start(BATCH.source, 0, beams=3))
+        single = translator.step(torch.tensor([2, 2]), translator.start(BATCH.source, direction))
+        beams = translator.step(torch.tensor([2] * 6), translator.start(BATCH.source, direction, beams=3))
     assert torch.allclose(beams, single.repeat_interleave(3, 0), atol=1e-5)
 
 
@@ -132,7 +134,8 @@ def test_padding_changes_nothing() -> None:
 
 
 def test_only_pieces_of_the_target_language_have_logits() -> None:
-    vocabulary = model().target_vocabulary(0).tolist()
+    translator = model()
+    vocabulary = translator.target_vocabulary(translator.directions[0]).tolist()
     assert EOS in vocabulary
     assert not {PAD, 2, 29} & set(vocabulary)
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from qknorm.errors import InputError
+from qknorm.runs.contents import Scores, TranslationResult
 from qknorm.runs.language_run import LanguageRun
 from qknorm.runs.run import Run
+from tests.contents import translated, validation, write_metrics
 
 PACKAGE = Path(__file__).parents[2] / "qknorm"
 NAMES = {
@@ -56,23 +58,27 @@ def test_a_folder_without_a_recipe_is_not_a_run(tmp_path: Path) -> None:
 
 def test_a_line_of_metrics_without_its_end_is_left_out(tmp_path: Path) -> None:
     assert Run(tmp_path).metrics() == []
-    write(tmp_path, metrics_jsonl='{"step": 8}\n{"step": 16}\n{"step": 2')
-    assert Run(tmp_path).metrics() == [{"step": 8}, {"step": 16}]
+    lines = [validation(8), validation(16)]
+    write_metrics(tmp_path, *lines)
+    with Run(tmp_path).metrics_file.open("a") as file:
+        file.write('{"step": 2')
+    assert Run(tmp_path).metrics() == lines
 
 
 def test_tests_are_those_that_have_scores(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for direction in ("en-gl", "gl-en", "en-pt"):
         run.test_set(direction).folder.mkdir(parents=True)
+    scores = Scores(measures={"bleu": 20.0}, lines=3, signature="")
     for direction in ("gl-en", "en-gl"):
-        run.test_set(direction).save_scores({"bleu": 20.0})
+        scores.write(run.test_set(direction).scores_file)
     assert run.tests() == [run.test_set("en-gl"), run.test_set("gl-en")]
-    assert [test.scores() for test in run.tests()] == [{"bleu": 20.0}] * 2
+    assert [test.scores() for test in run.tests()] == [scores] * 2
 
 
 def test_a_run_among_many_is_done_when_it_has_a_result(tmp_path: Path) -> None:
     run = Run(tmp_path)
     assert not run.is_done
-    run.save_result({"bleu": 20.0})
+    run.save_result(translated(20.0))
     assert run.is_done
-    assert run.result() == {"bleu": 20.0}
+    assert run.result(TranslationResult) == translated(20.0)

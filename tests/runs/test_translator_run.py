@@ -12,4 +12,4 @@ from tests.runs.test_run import write
 def test_another_task_is_named_with_the_command_for_it(tmp_path: Path) -> None:
     write(tmp_path, recipe_yaml="task: language\ndata: {corpus: tinyshakespeare}")
     with pytest.raises(InputError, match=r"holds a language model, not a translator; try: qknorm generate .*"):
-        TranslatorRun.open(tmp_path).direction_number(None)
+        TranslatorRun.open(tmp_path).make_model()

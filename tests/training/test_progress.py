@@ -13,7 +13,7 @@ from tests.training.toy import trainer
 
 def test_a_person_sees_a_bar_and_a_file_gets_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LINES", 0.0)
-    facts = r"loss \d+\.\d+, lr 1\.00e-02, [\d,]+ tokens/s, at most \d+\.\d min left"
+    facts = r"loss \d+\.\d+, lr 1\.00e-02, [\d,]+ tokens/s, at most \d+ seconds? left"
     for terminal in (True, False):
         printed = io.StringIO()
         console = Screen(file=printed, force_terminal=terminal, width=160, color_system=None)

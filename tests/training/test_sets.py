@@ -78,7 +78,7 @@ def test_the_recipe_says_what_is_dropped(tmp_path: Path) -> None:
 
     def dropped(**settings: bool | None) -> set[str]:
         (direction,) = prepared_text(recipe(tmp_path, **settings)).directions
-        return set(direction.report["dropped"])
+        return set(direction.report.dropped)
 
     copy, again, lengths = "source equals target", "duplicate", "lengths too different"
     assert dropped() == {copy, again, lengths}

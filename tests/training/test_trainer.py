@@ -154,14 +154,14 @@ def test_the_best_from_before_stays_in_use_until_a_better_one_comes(tmp_path: Pa
     assert stable is not None
     checkpoints.rewind(stable)
     assert checkpoints.newest() == stable
-    best = checkpoints.best()
+    best = checkpoints.load_best(Toy().model)
     assert best is not None
     assert (best / "model.safetensors").read_bytes() == kept
     assert checkpoints.best_score() == 15.0
     loop = trainer(tmp_path, ByStep(scores={12: 14.0}), trapezoid(24, 6), max_updates=24)
     assert loop.resume()
     loop.train()
-    assert checkpoints.best() == tmp_path / "checkpoints" / "step-000024"
+    assert checkpoints.load_best(Toy().model) == tmp_path / "checkpoints" / "step-000024"
     assert not (tmp_path / "checkpoints" / "before").exists()
 
 
@@ -202,7 +202,7 @@ def test_the_mean_of_the_last_weights_is_used_if_it_scores_better(score: float, 
     task = Toy(scores={4: score})  # the fourth validation is that of the mean
     trainer(tmp_path, task, average=2).train()
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    assert checkpoints.best() == tmp_path / "checkpoints" / best
+    assert checkpoints.load_best(Toy().model) == tmp_path / "checkpoints" / best
     assert checkpoints.best_score() == max(score, 3.0)
 
 
@@ -213,7 +213,7 @@ def test_a_run_whose_best_weights_are_a_mean_can_be_resumed(tmp_path: Path) -> N
         assert loop.resume() == (attempt > 0)
         loop.train()
         checkpoints = Checkpoints(tmp_path / "checkpoints")
-        assert checkpoints.best() == tmp_path / "checkpoints" / "average"
+        assert checkpoints.load_best(Toy().model) == tmp_path / "checkpoints" / "average"
         assert checkpoints.best_score() == 99.0
 
 
@@ -226,7 +226,7 @@ def test_a_mean_that_an_earlier_version_left_without_its_score_stops_nobody(tmp_
     loop = trainer(tmp_path, Toy(scores={1: 1.0}), average=2)
     assert loop.resume()
     loop.train()
-    assert Checkpoints(tmp_path / "checkpoints").best() == tmp_path / "checkpoints" / "step-000012"
+    assert Checkpoints(tmp_path / "checkpoints").load_best(Toy().model) == tmp_path / "checkpoints" / "step-000012"
 
 
 @pytest.mark.parametrize("lacking", ["step-000008", "step-000012"])
@@ -331,12 +331,12 @@ def _fill_disk(full_at: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(checkpoint, "save_file", save)
     elif full_at == "metrics.jsonl":
 
-        def write(self: progress_module.Report, *_: object) -> None:
+        def write(self: progress_module.ProgressReport, *_: object) -> None:
             with self.run.metrics_file.open("a") as file:
                 file.write('{"step": 8, "sec')
             raise full
 
-        patch.setattr(progress_module.Report, "_write", write)
+        patch.setattr(progress_module.ProgressReport, "validated", write)
     else:
 
         def half(path: Path) -> Any:

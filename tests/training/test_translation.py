@@ -75,8 +75,10 @@ class TestSeveralPairs:
         trained(two_pairs, tmp_path / "run")
         run = TranslatorRun(tmp_path / "run")
         model, parts = run.make_model(), run.parts
-        assert parts.languages() == ["en", "gl"]
-        assert model.directions == [(0, 1), (1, 0)]
+        assert [(way.name, way.source_number, way.target_number) for way in model.directions] == [
+            ("en-gl", 0, 1),
+            ("gl-en", 1, 0),
+        ]
         assert model.languages.shape[0] == 2
         pieces = [set(direction.target_pieces) for direction in parts.directions]
         assert pieces[0] - pieces[1]
@@ -87,7 +89,7 @@ class TestSeveralPairs:
         sentence = next(read_lines(tmp_path / "test.en"))
         (expected, *_) = read_lines(tmp_path / "run" / "test" / "en-gl" / "hypotheses.txt")
         assert Translator.load(tmp_path / "run", "en-gl").translate([sentence]) == [expected]
-        with pytest.raises(InputError, match=r"several language pairs; choose one with --pair .*: en-gl, gl-en"):
+        with pytest.raises(InputError, match=r"several language pairs; choose a pair: en-gl, gl-en"):
             Translator.load(tmp_path / "run")
         with pytest.raises(InputError, match="does not translate en-pt"):
             Translator.load(tmp_path / "run", "en-pt")
@@ -193,15 +195,16 @@ class TestWhatIsTested:
 @pytest.mark.parametrize(
     ("bleu", "references", "expected"),
     [
-        (41.0, ["The shop is closed."], "can be used as they are"),
-        (0.0, ["The shop is closed."], "Hardly of use yet"),
-        (41.0, ["今天的天气很好。"], "can be used as they are"),
-        (41.0, ["今日は天気がとても良いです。"], "read some translations to judge"),
+        (41.0, ["The shop is closed."] * 100, "can be used as they are"),
+        (0.0, ["The shop is closed."] * 100, "Hardly of use yet"),
+        (41.0, ["The shop is closed."] * 10, "So few lines"),
+        (41.0, ["今天的天气很好。"] * 100, "can be used as they are"),
+        (41.0, ["今日は天気がとても良いです。"] * 100, "read some translations to judge"),
         (0.0, ["house", "bread"], "too short for BLEU"),
     ],
 )
 def test_what_a_score_promises(bleu: float, references: list[str], expected: str) -> None:
-    """Nothing where BLEU says nothing, nor where it counts characters, of which a few in a row are soon right."""
+    """Nothing where BLEU says nothing or counts characters, of which a few in a row are soon right."""
     assert expected in meaning_of(bleu, references, tokenized=False)
 
 

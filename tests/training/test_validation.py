@@ -15,11 +15,10 @@ def test_a_line_has_the_chosen_measure_first_and_those_of_pairs_by_name() -> Non
         {"dev_bleu": 20.0, "dev_chrf": 50.0},
         {"en-gl": {"dev_bleu": 19.0}, "gl-en": {"dev_bleu": 21.0}},
     )
-    line = Validation(measures, "dev_chrf", True, by_direction, {"attention": []}).line()
-    assert list(line.items()) == [
+    found = Validation(measures, "dev_chrf", True, by_direction).by_name()
+    assert list(found.items()) == [
         ("dev_chrf", 50.0),
         ("dev_bleu", 20.0),
         ("dev_bleu en-gl", 19.0),
         ("dev_bleu gl-en", 21.0),
-        ("attention", []),
     ]

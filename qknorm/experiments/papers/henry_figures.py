@@ -129,10 +129,10 @@ def course(runs: Sequence[Path], kind: str) -> Course:
 
 def _course(run: Path, kind: str) -> dict[int, list[list[float]]]:
     """The heads of each layer by the update."""
-    lines = [line for line in Run(run).metrics() if "entropy" in line]
     return {
-        line["step"]: [own for name, own in line["entropy"].items() if re.fullmatch(KINDS[kind], name)]
-        for line in lines
+        line.step: [heads for name, heads in line.entropy.items() if re.fullmatch(KINDS[kind], name)]
+        for line in Run(run).metrics()
+        if line.entropy
     }
 
 

@@ -14,11 +14,13 @@ from typing import Any
 from qknorm.data import corpora
 from qknorm.data.splits import SPLITS
 from qknorm.errors import InputError
-from qknorm.experiments.cells import Cell, Runner, is_done, read_result
+from qknorm.experiments.cells import Cell, Runner, is_done
 from qknorm.experiments.minutes import by_plan, kept_plan
 from qknorm.experiments.papers.sizes import MEDIUM_MINUTES, STAND_IN, Size, settings
 from qknorm.experiments.papers.table import FULL, PAIRS, RowRecipe, TableRecipe, names
+from qknorm.runs.contents import TranslationResult
 from qknorm.runs.recipe import Recipe, RecipePart, checked, merged
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
 
 _WAY_OUT = "give the row another name"
@@ -36,8 +38,8 @@ class Candidate(RecipePart):
         first = folder / self.runs[0]
         if not is_done(first):
             return None
-        result = read_result(first)
-        return float(result.get("best_dev_score", result["best_dev_bleu"]))  # earlier versions looked at BLEU alone
+        result = Run(first).result(TranslationResult)
+        return result.best_dev_bleu if result.best_dev_score is None else result.best_dev_score
 
 
 class Entrant(RecipePart):

@@ -9,9 +9,10 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qknorm.experiments.cells import is_done, read_result
+from qknorm.experiments.cells import is_done
 from qknorm.experiments.figures import STYLE, look, save
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
+from qknorm.runs.contents import TranslationResult
 from qknorm.runs.run import Run
 
 _MEASURES = {"best dev BLEU": "best_dev_bleu", "dev loss at the end": "dev_loss"}
@@ -31,7 +32,7 @@ def _curve(entrant: Entrant, folder: Path) -> dict[float, dict[str, float]]:
     """What the first seed measured at each rate."""
     firsts = {candidate.rate: folder / candidate.runs[0] for candidate in entrant.candidates}
     return {
-        rate: {**read_result(run), "dev_loss": Run(run).metrics()[-1]["dev_loss"]}
+        rate: {**Run(run).result(TranslationResult).content(), **Run(run).metrics()[-1].measures}
         for rate, run in firsts.items()
         if rate is not None and is_done(run)
     }

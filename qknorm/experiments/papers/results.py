@@ -11,10 +11,11 @@ from qknorm.errors import InputError
 from qknorm.evaluation import wording
 from qknorm.evaluation.significance import Comparison, standings
 from qknorm.evaluation.systems import lines_of_test
-from qknorm.experiments.cells import check_same_text, read_result
+from qknorm.experiments.cells import check_same_text
 from qknorm.experiments.minutes import PLAN
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
 from qknorm.metrics.short import is_too_short_for_bleu
+from qknorm.runs.contents import TranslationResult
 from qknorm.runs.recipe import load_recipe
 from qknorm.runs.run import Run
 
@@ -83,7 +84,7 @@ def result_of(experiment: Experiment, contest: Contest, folder: Path) -> Result:
 
 def hours_of(entrant: Entrant, folder: Path) -> float:
     """Of training, all seeds and all rates that were tried."""
-    return float(sum(read_result(run)["seconds"] for run in entrant.trained(folder)) / 3600)
+    return sum(Run(run).result(TranslationResult).seconds for run in entrant.trained(folder)) / 3600
 
 
 def planned_for(contest: Contest, folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from qknorm.evaluation import wording
-from qknorm.experiments.cells import read_result
 from qknorm.experiments.papers import differences_figure, henry_figures, rates_figure
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
 from qknorm.experiments.papers.results import Result, Row, hours_of, planned_for, rate_caveats, result_of
+from qknorm.runs.contents import TranslationResult
 from qknorm.runs.recipe import ModelRecipe
 from qknorm.runs.translator_run import TranslatorRun
 
@@ -138,16 +137,16 @@ def _described(entrant: Entrant, folder: Path) -> list[str]:
     """The columns of Table 1 for the first finished run; empty without one. Only the hours are those of all runs."""
     if not (done := entrant.done(folder)):
         return []
-    run, result = TranslatorRun.open(done[0]), read_result(done[0])
-    (about,), parts = json.loads(run.corpus_file.read_text(encoding="utf-8"))["pairs"], run.parts
+    run = TranslatorRun.open(done[0])
+    (about,), parts, result = run.corpus.pairs, run.parts, run.result(TranslationResult)
     parameters = sum(parameter.numel() for parameter in run.make_model().parameters())
     numbers = (
-        f"{about['kept']:,}",
-        f"{about['words']:,}",
+        f"{about.kept:,}",
+        "" if about.words is None else f"{about.words:,}",
         f"{parameters:,}",
         _length(run.recipe.model, parts.scale_init),
     )
-    return [*numbers, f"{result['best_dev_bleu']:.2f}", f"{hours_of(entrant, folder):.2f}"]
+    return [*numbers, f"{result.best_dev_bleu:.2f}", f"{hours_of(entrant, folder):.2f}"]
 
 
 def _published(value: float | None) -> str:

@@ -2,106 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
+from qknorm.data.corpus_report import CorpusReport, TextReport
+from qknorm.data.jsonfiles import Stored
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import detokenized
 from qknorm.experiments.papers.plan import Experiment
 from qknorm.experiments.sweep.about import About
 from qknorm.experiments.sweep.results import PLAN, RunResult, is_sweep, load_about, load_results
-from qknorm.runs import language_run, translator_run
 from qknorm.runs.any_recipe import RECIPES
 from qknorm.runs.choices import OneOf
+from qknorm.runs.contents import Scores, ValidationLine
 from qknorm.runs.language_recipe import LanguageRecipe
+from qknorm.runs.language_run import LanguageRun
 from qknorm.runs.recipe import Recipe
 from qknorm.runs.run import Run, TestSet
+from qknorm.runs.translator_run import TranslatorRun
 from qknorm.tasks.table import TASKS
 
 _DEEPEST = 3  # runs/reproduce-small/CORPUS/RUN
 _DROPPED_SHOWN = 3  # examples of each reason
 
 
-class _FromFile(BaseModel):
-    """What is read from a JSON file of a run; keys that the report does not show are passed over."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-_Kind = TypeVar("_Kind", bound=_FromFile)
-_Heads = Annotated[list[float], Field(min_length=1)]
-
-
-class Diagnosis(_FromFile):
-    """The attention of one layer of a language model, a number per head."""
-
-    entropy: _Heads
-    saturated: _Heads
-    largest_logit: _Heads
-    bound: _Heads | None
-
-
-class Validation(_FromFile):
-    """A line of metrics.jsonl."""
-
-    step: int
-    seconds: float
-    train_loss: float
-    dev_bleu: float | None = None
-    dev_loss: float | None = None
-    val_loss: float | None = None
-    scales: dict[str, float | _Heads] = {}
-    attention: list[Diagnosis] = []
-
-
-class CleanedDirection(_FromFile):
-    """What was read of a language pair, and what was left of it."""
-
-    read: int
-    kept: int
-    dropped: dict[str, int]
-
-
-class Corpus(_FromFile):
-    """The corpus.json of a translator."""
-
-    pieces: int
-    pairs: list[CleanedDirection]
-
-
-class Text(_FromFile):
-    """The corpus.json of a language model."""
-
-    characters: int
-    lines: int
-    sha256: str
-
-
-class Plan(_FromFile):
+class SweepPlan(Stored):
     """The sweep.json of a sweep."""
 
     task: Annotated[str, OneOf(RECIPES)] = "language"
 
 
-class _Table(_FromFile):
+class _Table(Stored):
     """The JSON of a table."""
 
     plan: Experiment | None = None
-
-
-class Scores(_FromFile):
-    """The scores.json of a test set."""
-
-    bleu: float
-    chrf: float
-    ter: float
 
 
 @dataclass(frozen=True)
@@ -130,12 +68,12 @@ class Tested:
 
 
 @dataclass(frozen=True)
-class TranslatorRun:
+class TrainedTranslator:
     folder: Path
     name: str
     recipe: Recipe
-    validations: list[Validation]
-    corpus: Corpus
+    validations: list[ValidationLine]
+    corpus: CorpusReport
     dropped: list[list[Dropped]]
     """For each language pair some examples, by reason."""
     tests: list[Tested]
@@ -145,16 +83,16 @@ class TranslatorRun:
 
 
 @dataclass(frozen=True)
-class LanguageRun:
+class TrainedLanguageModel:
     name: str
     recipe: LanguageRecipe
-    validations: list[Validation]
-    text: Text
+    validations: list[ValidationLine]
+    text: TextReport
 
     @property
     def best_loss(self) -> float | None:
         """On the text that was held out; None before the first validation."""
-        return min((each.val_loss for each in self.validations if each.val_loss is not None), default=None)
+        return min((line.val_loss for line in self.validations if line.val_loss is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -169,8 +107,8 @@ class Collection:
     """All that a report is about."""
 
     name: str
-    translators: list[TranslatorRun]
-    language_models: list[LanguageRun]
+    translators: list[TrainedTranslator]
+    language_models: list[TrainedLanguageModel]
     sweeps: list[SweepRuns]
     experiments: list[tuple[Experiment, Path]]
     """Those in which the translators take part, with the folder of their runs."""
@@ -195,9 +133,9 @@ def collect(folder: Path) -> Collection:
         if _is_sweep(path):
             collection.sweeps.append(_sweep(name, path))
         elif TASKS[Run(path).kind].is_tested:
-            collection.translators.append(_translator(translator_run.TranslatorRun(path), name))
+            collection.translators.append(_translator(TranslatorRun(path), name))
         else:
-            collection.language_models.append(_language_model(language_run.LanguageRun(path), name))
+            collection.language_models.append(_language_model(LanguageRun(path), name))
     for home in dict.fromkeys(run.folder.parent.parent for run in collection.translators):
         collection.experiments.extend((experiment, home) for experiment in _experiments(home))
     return collection
@@ -206,7 +144,7 @@ def collect(folder: Path) -> Collection:
 def _experiments(folder: Path) -> list[Experiment]:
     """What `qknorm reproduce` planned for the runs of a folder; tables of an earlier version do not say."""
     files = sorted((folder / "tables").glob("*.json"), key=lambda path: _by_numbers(path.name))
-    plans = [_read(_Table, path).plan for path in files]
+    plans = [_Table.of_file(path).plan for path in files]
     return [plan for plan in plans if plan is not None]
 
 
@@ -221,7 +159,7 @@ def _folders_with_runs(folder: Path, levels: int) -> Iterator[Path]:
 
 def _is_sweep(folder: Path) -> bool:
     """Whether a sweep is shown as a whole; any other is a folder with runs in it."""
-    return is_sweep(folder) and TASKS[_read(Plan, folder / PLAN).task].is_cross_validated
+    return is_sweep(folder) and TASKS[SweepPlan.of_file(folder / PLAN).task].is_cross_validated
 
 
 def _is_run(folder: Path) -> bool:
@@ -241,12 +179,12 @@ def _sweep(name: str, folder: Path) -> SweepRuns:
         raise InputError(f"{folder} holds a run that is damaged: {error!r}") from None
 
 
-def _language_model(run: language_run.LanguageRun, name: str) -> LanguageRun:
-    return LanguageRun(name, run.recipe, _validations(run), _read(Text, run.corpus_file))
+def _language_model(run: LanguageRun, name: str) -> TrainedLanguageModel:
+    return TrainedLanguageModel(name, run.recipe, run.metrics(), run.text)
 
 
-def _translator(run: translator_run.TranslatorRun, name: str) -> TranslatorRun:
-    recipe, corpus = run.recipe, _read(Corpus, run.corpus_file)
+def _translator(run: TranslatorRun, name: str) -> TrainedTranslator:
+    recipe, corpus = run.recipe, run.corpus
     directions = recipe.data.directions
     if len(corpus.pairs) != len(directions):
         raise InputError(f"{run.corpus_file} is of another recipe: it has {len(corpus.pairs)} language pairs")
@@ -257,9 +195,8 @@ def _translator(run: translator_run.TranslatorRun, name: str) -> TranslatorRun:
         test = run.test_set(code)
         if test.is_done:
             tests.append(_tested(test, direction.languages, recipe.data.scheme == "words"))
-    return TranslatorRun(
-        run.folder.resolve(), name, recipe, _validations(run), corpus, dropped, tests, _scale_start(run)
-    )
+    start = run.parts.scale_init if run.pairs_file.is_file() else None  # earlier versions did not keep it
+    return TrainedTranslator(run.folder.resolve(), name, recipe, run.metrics(), corpus, dropped, tests, start)
 
 
 def _tested(test: TestSet, languages: tuple[str, str], tokenized: bool) -> Tested:
@@ -269,20 +206,7 @@ def _tested(test: TestSet, languages: tuple[str, str], tokenized: bool) -> Teste
         raise InputError(f"{test.folder} is damaged: {', '.join(file.name for file in files)} differ in length")
     if tokenized:
         references, hypotheses = detokenized(references, languages[1]), detokenized(hypotheses, languages[1])
-    return Tested(languages, sources, references, hypotheses, _read(Scores, test.scores_file))
-
-
-def _scale_start(run: translator_run.TranslatorRun) -> float | None:
-    try:
-        return run.parts.scale_init
-    except InputError:  # of an earlier version
-        return None
-
-
-def _validations(run: Run) -> list[Validation]:
-    """The metrics so far."""
-    lines = enumerate(run.metrics_lines(), start=1)
-    return [_parsed(Validation, line, f"{run.metrics_file}, line {number},") for number, line in lines]
+    return Tested(languages, sources, references, hypotheses, test.scores())
 
 
 def _dropped(path: Path) -> list[Dropped]:
@@ -300,18 +224,3 @@ def _dropped(path: Path) -> list[Dropped]:
         if len(examples) < _DROPPED_SHOWN:
             examples.append(dropped)
     return [dropped for examples in by_reason.values() for dropped in examples]
-
-
-def _read(kind: type[_Kind], path: Path) -> _Kind:
-    return _parsed(kind, "\n".join(read_lines(path)), str(path))
-
-
-def _parsed(kind: type[_Kind], text: str, where: str) -> _Kind:
-    try:
-        return kind.model_validate(json.loads(text))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise InputError(f"{where} is damaged: {f'{key}: ' if key else ''}{first['msg']}") from None
-    except ValueError as error:
-        raise InputError(f"{where} is damaged: {error}") from None

@@ -13,7 +13,7 @@ from qknorm.evaluation.significance import Comparison, standings
 from qknorm.experiments.papers import plan as papers
 from qknorm.experiments.papers.plan import Experiment
 from qknorm.experiments.papers.results import Row, planned_for, rate_caveats, result_of
-from qknorm.experiments.report.collect import Tested, TranslatorRun
+from qknorm.experiments.report.collect import Tested, TrainedTranslator
 from qknorm.metrics.short import is_too_short_for_bleu
 
 
@@ -24,10 +24,10 @@ class System:
     number: int
     """Its place among all systems, by which it has its looks in every chart."""
     name: str
-    runs: list[TranslatorRun]
+    runs: list[TrainedTranslator]
 
     @property
-    def first(self) -> TranslatorRun:
+    def first(self) -> TrainedTranslator:
         return self.runs[0]
 
 
@@ -114,9 +114,9 @@ class Contest:
         return max(self.entries, key=lambda entry: entry.chrf if by_chrf else entry.compared.bleu)
 
 
-def systems_of(runs: Sequence[TranslatorRun]) -> list[System]:
+def systems_of(runs: Sequence[TrainedTranslator]) -> list[System]:
     """Those with plain attention first: they are what normalisation is compared with."""
-    groups: list[list[TranslatorRun]] = []
+    groups: list[list[TrainedTranslator]] = []
     for run in sorted(runs, key=lambda run: run.recipe.model.qk_norm != "none"):
         for group in groups:
             if _differ_in_seed_alone(run, group):
@@ -187,16 +187,16 @@ def _of_experiment(
     return Contest(title, sentences, entries, as_tokens, experiment, caveats, planned_for(contest, folder))
 
 
-def _differ_in_seed_alone(run: TranslatorRun, group: Sequence[TranslatorRun]) -> bool:
+def _differ_in_seed_alone(run: TrainedTranslator, group: Sequence[TrainedTranslator]) -> bool:
     seeds = {other.recipe.training.seed for other in group}
     return run.recipe.training.seed not in seeds and _without_seed(run) == _without_seed(group[0])
 
 
-def _without_seed(run: TranslatorRun) -> dict[str, Any]:
+def _without_seed(run: TrainedTranslator) -> dict[str, Any]:
     return run.recipe.model_dump(exclude={"name": True, "training": {"seed"}})
 
 
-def _names(groups: Sequence[Sequence[TranslatorRun]]) -> list[str]:
+def _names(groups: Sequence[Sequence[TrainedTranslator]]) -> list[str]:
     """Of a system with several seeds what their names share: gl-en of gl-en-seed-1 and gl-en-seed-2, or else all."""
     shared = []
     for group in groups:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from qknorm.experiments.report.charts import Chart, Line, Point, line_chart
-from qknorm.experiments.report.collect import Validation
 from qknorm.experiments.report.material import Material
+from qknorm.runs.contents import ValidationLine
 
 
 class Section(ABC):
@@ -57,6 +57,6 @@ def figures(title: str, how_to_read: str, lines: Sequence[Line], y_name: str) ->
     return [] if chart is None else [Figure(title, how_to_read, chart)]
 
 
-def course(validations: Sequence[Validation], value: Callable[[Validation], float | None]) -> list[Point]:
+def course(validations: Sequence[ValidationLine], value: Callable[[ValidationLine], float | None]) -> list[Point]:
     """A number over the updates, where it was measured."""
     return [(float(each.step), number) for each in validations if (number := value(each)) is not None]

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from qknorm.errors import InputError
-from qknorm.experiments.cells import REPEATS, is_done, read_result
+from qknorm.experiments.cells import REPEATS, is_done
 from qknorm.experiments.formats import as_csv, write_texts
 from qknorm.experiments.sweep.about import About
+from qknorm.runs.contents import LayerAttention
 from qknorm.runs.run import Run
 from qknorm.tasks.table import TASKS
 
@@ -239,36 +240,33 @@ def _load(folder: Path, task: str, settings: dict[str, Any], has_failed: bool) -
     if not is_done(folder):
         status = "failed" if has_failed or Run(folder).failure() is not None else "missing"
         return RunResult(folder, task, settings, status, untrained_loss=untrained)
-    if not TASKS[task].is_cross_validated:
-        return RunResult(folder, task, settings, "done", read_result(folder))
     run = Run(folder)
+    measured = run.result(TASKS[task].result_type).content()
+    if not TASKS[task].is_cross_validated:
+        return RunResult(folder, task, settings, "done", measured)
     lines = run.metrics()
+    looks = [line.attention for line in lines]
     return RunResult(
         folder,
         task,
         settings,
         "done",
-        read_result(folder),
-        [line["step"] for line in lines],
-        [line["val_loss"] for line in lines],
-        [[_mean(alpha) for alpha in line["scales"].values()] for line in lines if line["scales"]],
+        measured,
+        [line.step for line in lines],
+        [line.measures["val_loss"] for line in lines],
+        [[_mean(scale) for scale in line.scales.values()] for line in lines if line.scales],
         TASKS[task].scale_start(run),
-        [_mean([layer["entropy"] for layer in line["attention"]]) for line in lines],
-        [_mean([layer["saturated"] for layer in line["attention"]]) for line in lines],
-        [_use_of_bound(line["attention"]) for line in lines if line["attention"][0]["bound"] is not None],
-        [max(max(layer["largest_logit"]) for layer in line["attention"]) for line in lines],
+        [_mean([layer.entropy for layer in layers]) for layers in looks],
+        [_mean([layer.saturated for layer in layers]) for layers in looks],
+        [use for layers in looks if (use := _use_of_bound(layers)) is not None],
+        [max(max(layer.largest_logit) for layer in layers) for layers in looks],
         untrained,
     )
 
 
-def _use_of_bound(layers: Sequence[Mapping[str, Any]]) -> float:
-    return _mean(
-        [
-            logit / bound if bound else 0.0
-            for layer in layers
-            for logit, bound in zip(layer["largest_logit"], layer["bound"], strict=True)
-        ]
-    )
+def _use_of_bound(layers: Sequence[LayerAttention]) -> float | None:
+    uses = [layer.use_of_bound for layer in layers]
+    return statistics.fmean(use for heads in uses if heads is not None for use in heads) if None not in uses else None
 
 
 def _mean(numbers: Any) -> float:

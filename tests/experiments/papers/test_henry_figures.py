@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
 from matplotlib import pyplot as plt
 
 from qknorm.experiments.papers.henry_figures import KINDS, Course, course, first_crossing, over_training
+from tests.contents import validation, write_metrics
 
 
 def constant(*means: float) -> Course:
@@ -29,9 +29,9 @@ def test_the_course_of_a_system_has_the_heads_of_all_its_runs_for_each_kind_of_a
             "encoder.0.attention": [0.1 + more, 0.2], "encoder.1.attention": [0.3, 0.4],
             "decoder.0.attention": [0.9, 0.9], "decoder.0.source_attention": [0.5, 0.5 + more],
         }  # fmt: skip
-        lines = [{"step": 10}, {"step": 20, "entropy": heads}, *([{"step": 30, "entropy": heads}] if more else [])]
         (tmp_path / run).mkdir()
-        (tmp_path / run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        watched = [validation(step, entropy=heads) for step in ((20, 30) if more else (20,))]
+        write_metrics(tmp_path / run, validation(10), *watched)
     runs = [tmp_path / "first", tmp_path / "second"]
     found = {kind: course(runs, kind) for kind in KINDS}
     assert {tuple(own.updates) for own in found.values()} == {(20,)}, "where all runs were watched"
@@ -44,7 +44,7 @@ def test_the_course_of_a_system_has_the_heads_of_all_its_runs_for_each_kind_of_a
 
 
 def test_a_run_that_was_not_watched_has_an_empty_course(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text('{"step": 10}\n')
+    write_metrics(tmp_path, validation())
     assert course([tmp_path], "encoder").updates == []
 
 

@@ -11,6 +11,7 @@ from qknorm.experiments.papers.table import load_table
 from qknorm.experiments.papers.views import view
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
+from tests.contents import translated
 from tests.experiments.papers.plans import planned
 
 
@@ -45,7 +46,7 @@ def test_table_1_at_several_rates_counts_all_hours_and_says_where_the_best_was(t
     plan = planning.plan(table, "henry-table1", "smoke", talks, seeds=1)
     assert Machines(jobs=1).run_missing("test", plan.runs(tmp_path), tmp_path, Screen(quiet=True)) == {}
     for cell, hours in zip(plan.runs(tmp_path), (1, 2), strict=True):
-        Run(tmp_path / cell.name).save_result({"best_dev_bleu": hours, "seconds": 3600 * hours})
+        Run(tmp_path / cell.name).save_result(translated(hours, seconds=3600 * hours))
     shown = view(plan.experiment, tmp_path)
     assert [line[-2:] for line in shown.lines] == [["2.00", "3.00"]]
     path = write(plan, shown, tmp_path)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -21,6 +20,7 @@ from qknorm.runs.run import Run
 from qknorm.screen import Screen
 from qknorm.training import planned as plans_by_time
 from qknorm.training import speed
+from tests.contents import translated
 from tests.experiments.papers.plans import planned, run_of
 from tests.phrases import write_phrases
 
@@ -112,8 +112,7 @@ class TestLearningRates:
                 bleu = scores.get(Path(cell.name).name.rpartition("_seed")[0])
                 if bleu is not None:
                     (folder / cell.name).mkdir(parents=True, exist_ok=True)
-                    result = {"best_dev_bleu": bleu, "seconds": 36.0}
-                    (folder / cell.name / "result.json").write_text(json.dumps(result))
+                    Run(folder / cell.name).save_result(translated(bleu, seconds=36.0))
             return {cell.name: "diverged" for cell in cells if not (folder / cell.name).exists()}
 
         monkeypatch.setattr(Machines, "run_missing", run_missing)
@@ -164,10 +163,10 @@ class TestLearningRates:
             run.folder.mkdir(parents=True)
             return run
 
-        folder("qknorm", 0.002).save_result({"best_dev_bleu": 1.0})
-        folder("p3", 0.002).save_result({"best_dev_bleu": 1.0})
+        folder("qknorm", 0.002).save_result(translated(1.0))
+        folder("p3", 0.002).save_result(translated(1.0))
         assert queued() == {"qknorm_rate-0.004_seed-1", "p3_rate-0.004_seed-1"}
-        folder("qknorm", 0.004).save_result({"best_dev_bleu": 2.0})
+        folder("qknorm", 0.004).save_result(translated(2.0))
         folder("p3", 0.004).save_failure("diverged")
         assert queued() == {"qknorm_rate-0.004_seed-2", "p3_rate-0.002_seed-2", "p3_rate-0.004_seed-1"}
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from qknorm.experiments.papers import rates_figure
+from qknorm.runs.run import Run
+from tests.contents import translated, validation, write_metrics
 from tests.experiments.papers.plans import planned
 
 
@@ -17,8 +18,8 @@ def test_a_curve_for_each_row_with_several_rates(own: str, talks: str, tmp_path:
     done = [qknorm.candidates[0].runs[0], qknorm.candidates[1].runs[0], p3.candidates[0].runs[0]]
     for number, run in enumerate(done):
         (tmp_path / run).mkdir(parents=True)
-        (tmp_path / run / "result.json").write_text(json.dumps({"best_dev_bleu": 10.0 + number}))
-        (tmp_path / run / "metrics.jsonl").write_text(json.dumps({"dev_loss": 3.0 - number}) + "\n")
+        Run(tmp_path / run).save_result(translated(10.0 + number))
+        write_metrics(tmp_path / run, validation(measures={"dev_loss": 3.0 - number}))
     drawn = rates_figure.draw(experiment, contest, tmp_path, file)
     assert drawn == tmp_path / "figures" / "rates.png"
     svg = drawn.with_suffix(".svg").read_text()

@@ -15,6 +15,7 @@ from qknorm.experiments.papers.results import Row, rate_caveats, result_of
 from qknorm.experiments.papers.views import view
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
+from tests.contents import translated
 from tests.experiments.papers.plans import planned, run_of
 
 
@@ -90,7 +91,7 @@ def test_a_best_rate_at_the_end_of_those_tried_is_told(
     for candidate in contest.entrants[0].candidates:
         if candidate.rate in bleu:
             run = Run(tmp_path / candidate.runs[0])
-            run.save_result({"best_dev_bleu": bleu[candidate.rate]})
+            run.save_result(translated(bleu[candidate.rate]))
     assert rate_caveats(experiment, contest, tmp_path) == ([] if expected is None else [expected])
 
 
@@ -98,7 +99,7 @@ def test_rows_that_were_best_at_the_same_end_share_a_sentence(own: str, talks: s
     experiment = planned(own, "smoke", talks).experiment
     (contest,) = experiment.contests
     for run in (run for entrant in contest.entrants for candidate in entrant.candidates for run in candidate.runs):
-        Run(tmp_path / run).save_result({"best_dev_bleu": 4.0 if "rate-0.004" in run else 2.0})
+        Run(tmp_path / run).save_result(translated(4.0 if "rate-0.004" in run else 2.0))
     assert rate_caveats(experiment, contest, tmp_path) == [
         "QKNorm + LayerNorm and p = 3 & more were best at the highest rate tried, so a higher one may be better still."
     ]
@@ -110,7 +111,7 @@ def test_rates_are_compared_by_the_metric_that_chose_the_checkpoints(own: str, t
     qknorm = contest.entrants[0]
     for candidate, chrf in zip(qknorm.candidates, (20.0, 30.0), strict=True):
         (tmp_path / candidate.runs[0]).mkdir(parents=True)
-        Run(tmp_path / candidate.runs[0]).save_result({"best_dev_bleu": 0.0, "best_dev_score": chrf})
+        Run(tmp_path / candidate.runs[0]).save_result(translated(0.0, best_dev_score=chrf))
     assert qknorm.chosen(tmp_path) == qknorm.candidates[1]
 
 

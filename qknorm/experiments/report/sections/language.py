@@ -10,16 +10,17 @@ from typing import Self
 
 from qknorm.experiments.report import words
 from qknorm.experiments.report.charts import Line
-from qknorm.experiments.report.collect import Diagnosis, LanguageRun, Validation
+from qknorm.experiments.report.collect import TrainedLanguageModel
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Figure, Group, Section, course, figures
 from qknorm.experiments.report.sections.sharpness import scale_lines
+from qknorm.runs.contents import LayerAttention, ValidationLine
 
 
 @dataclass(frozen=True)
 class Language(Section):
     sentences: list[str]
-    runs: list[tuple[LanguageRun, str]]
+    runs: list[tuple[TrainedLanguageModel, str]]
     """Each with its attention in words."""
     curves: list[Group]
     diagnoses: list[Group]
@@ -74,15 +75,15 @@ class Language(Section):
         ]
 
 
-def _by_text(runs: Sequence[LanguageRun]) -> list[list[tuple[int, LanguageRun]]]:
+def _by_text(runs: Sequence[TrainedLanguageModel]) -> list[list[tuple[int, TrainedLanguageModel]]]:
     """Runs with their numbers; those of one text together."""
-    by_text: dict[str, list[tuple[int, LanguageRun]]] = {}
+    by_text: dict[str, list[tuple[int, TrainedLanguageModel]]] = {}
     for number, run in enumerate(runs):
         by_text.setdefault(run.text.sha256, []).append((number, run))
     return list(by_text.values())
 
 
-def _lead(texts: Sequence[Sequence[tuple[int, LanguageRun]]]) -> list[str]:
+def _lead(texts: Sequence[Sequence[tuple[int, TrainedLanguageModel]]]) -> list[str]:
     count = sum(map(len, texts))
     were = "was" if count == 1 else "were"
     characters = " and ".join(f"{same[0][1].text.characters:,}" for same in texts)
@@ -90,7 +91,7 @@ def _lead(texts: Sequence[Sequence[tuple[int, LanguageRun]]]) -> list[str]:
     return [first, *(_about_best([run for _, run in same]) for same in texts)]
 
 
-def _about_best(runs: Sequence[LanguageRun]) -> str:
+def _about_best(runs: Sequence[TrainedLanguageModel]) -> str:
     """One sentence on how well the best of several language models predicts."""
     run = min(runs, key=lambda run: math.inf if run.best_loss is None else run.best_loss)
     if run.best_loss is None:
@@ -103,7 +104,7 @@ def _about_best(runs: Sequence[LanguageRun]) -> str:
     )
 
 
-def _curves(same: Sequence[tuple[int, LanguageRun]], several: bool) -> Group:
+def _curves(same: Sequence[tuple[int, TrainedLanguageModel]], several: bool) -> Group:
     """The validation losses of the models of one text."""
     lines = [Line(run.name, course(run.validations, lambda each: each.val_loss), number) for number, run in same]
     how = (
@@ -114,11 +115,11 @@ def _curves(same: Sequence[tuple[int, LanguageRun]], several: bool) -> Group:
     return Group(title, "", figures("Validation loss", how, lines, "validation loss"))
 
 
-def _diagnosis(run: LanguageRun) -> list[Figure]:
+def _diagnosis(run: TrainedLanguageModel) -> list[Figure]:
     """g, and what the attention of each layer looks like, mean over its heads."""
     validations = run.validations
 
-    def lines(value: Callable[[Diagnosis], float | None]) -> list[Line]:
+    def lines(value: Callable[[LayerAttention], float | None]) -> list[Line]:
         return [
             Line(f"layer {layer + 1}", course(validations, _of_layer(layer, value)), layer)
             for layer in range(max((len(each.attention) for each in validations), default=0))
@@ -150,13 +151,9 @@ def _diagnosis(run: LanguageRun) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _of_layer(number: int, value: Callable[[Diagnosis], float | None]) -> Callable[[Validation], float | None]:
+def _of_layer(number: int, value: Callable[[LayerAttention], float | None]) -> Callable[[ValidationLine], float | None]:
     return lambda each: value(each.attention[number]) if number < len(each.attention) else None
 
 
-def _use_of_bound(layer: Diagnosis) -> float | None:
-    if layer.bound is None:
-        return None
-    return fmean(
-        logit / bound if bound else 0.0 for logit, bound in zip(layer.largest_logit, layer.bound, strict=False)
-    )
+def _use_of_bound(layer: LayerAttention) -> float | None:
+    return None if layer.use_of_bound is None else fmean(layer.use_of_bound)

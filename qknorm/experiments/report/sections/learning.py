@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from qknorm.experiments.report.charts import Line
-from qknorm.experiments.report.collect import Validation
 from qknorm.experiments.report.contests import System
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Figure, Group, Section, course, figures
+from qknorm.runs.contents import ValidationLine
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,11 @@ def _groups(systems: Sequence[System]) -> list[Group]:
 
 
 def _curves(
-    title: str, how_to_read: str, systems: Sequence[System], y_name: str, value: Callable[[Validation], float | None]
+    title: str,
+    how_to_read: str,
+    systems: Sequence[System],
+    y_name: str,
+    value: Callable[[ValidationLine], float | None],
 ) -> list[Figure]:
     lines = [
         Line(system.name, course(run.validations, value), system.number) for system in systems for run in system.runs

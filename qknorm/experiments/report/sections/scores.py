@@ -12,7 +12,7 @@ from qknorm.experiments.papers.output import how_scored, setting
 from qknorm.experiments.papers.sizes import shrunk
 from qknorm.experiments.report import words
 from qknorm.experiments.report.charts import Interval, interval_chart
-from qknorm.experiments.report.collect import TranslatorRun
+from qknorm.experiments.report.collect import TrainedTranslator
 from qknorm.experiments.report.contests import Contest, Entry, System
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Figure, Section
@@ -215,7 +215,7 @@ def _best(contest: Contest, several: bool) -> str:
     return " ".join([sentence, *_verdicts(contest)])
 
 
-def _state(run: TranslatorRun) -> str:
+def _state(run: TrainedTranslator) -> str:
     """Of a run that has not been tested, how far it is."""
     last = run.validations[-1] if run.validations else None
     state = f"after update {last.step:,}" if last else "before its first validation"

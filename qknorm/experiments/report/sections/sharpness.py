@@ -10,10 +10,10 @@ from typing import Self
 
 from qknorm.experiments.report import words
 from qknorm.experiments.report.charts import Line
-from qknorm.experiments.report.collect import Validation
 from qknorm.experiments.report.contests import System
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Figure, Group, Section, figures
+from qknorm.runs.contents import ValidationLine
 
 _KINDS = {
     r"encoder\.\d+\.attention": ("Encoder", "the source looks at itself"),
@@ -61,7 +61,7 @@ def _group(system: System) -> Group:
     return Group(system.name, "", charts)
 
 
-def scale_lines(validations: Sequence[Validation], pattern: str, start: float | None) -> list[Line]:
+def scale_lines(validations: Sequence[ValidationLine], pattern: str, start: float | None) -> list[Line]:
     """g of each layer whose name fits, from its start on; where every head has its own, their mean."""
     names = dict.fromkeys(name for each in validations for name in each.scales if re.fullmatch(pattern, name))
     lines = []

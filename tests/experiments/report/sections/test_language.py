@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 from qknorm.experiments.report import write_report
+from tests.contents import validation, write_metrics
 from tests.reports import Page
 
 LANGUAGE = """
@@ -21,12 +23,10 @@ def test_a_language_model(tmp_path: Path) -> None:
     (folder / "recipe.yaml").write_text(LANGUAGE)
     (folder / "corpus.json").write_text(json.dumps({"characters": 1000, "lines": 10, "sha256": "0"}))
     layer = {"entropy": [0.5], "saturated": [0.25], "largest_logit": [3.0], "bound": [12.0]}
-    lines = [
-        {"step": step, "seconds": 1, "train_loss": loss, "val_loss": loss, "attention": [layer, layer],
-         "scales": {"blocks.0.attention": 12.0, "blocks.1.attention": [11.0, 12.0]}}
-        for step, loss in ((10, 3.0), (20, math.log(8)))
-    ]  # fmt: skip
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    scales = {"blocks.0.attention": 12.0, "blocks.1.attention": [11.0, 12.0]}
+    seen: dict[str, Any] = {"attention": [layer, layer], "scales": scales}
+    losses = {10: 3.0, 20: math.log(8)}
+    write_metrics(folder, *(validation(step, measures={"val_loss": loss}, **seen) for step, loss in losses.items()))
     write_report(folder, tmp_path / "report.html")
     text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
     assert "as if it had to choose among 8.0 equally likely ones" in text

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from qknorm.data.textfiles import write_lines
 from qknorm.evaluation import wording
 from qknorm.experiments.report import write_report
+from tests.contents import validation
 from tests.phrases import write_phrases
 from tests.reports import Page, experiment
 
@@ -19,7 +21,7 @@ def test_a_run_under_way_is_shown_with_what_it_has(bare_run: Path, tmp_path: Pat
     assert "bare has not been tested: what is shown is its state before its first validation" in (
         tmp_path / "report.html"
     ).read_text(encoding="utf-8")
-    line = '{"step": 5, "seconds": 1, "train_loss": 3, "dev_bleu": 2.5, "dev_loss": NaN}'
+    line = validation(5, measures={"dev_bleu": 2.5, "dev_loss": math.nan}).as_text()
     (bare_run / "metrics.jsonl").write_text(line + "\n" + line[:20])
     write_report(bare_run, tmp_path / "report.html")
     assert "its state after update 5 (dev BLEU 2.5)" in (tmp_path / "report.html").read_text(encoding="utf-8")

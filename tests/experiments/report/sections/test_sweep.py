@@ -30,5 +30,5 @@ def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(pictures) == 5
     assert all(picture["alt"] and str(picture["src"]).startswith("data:image/svg+xml") for picture in pictures)
     (folder / "p-2_fold-00" / "metrics.jsonl").write_text("oops\n")
-    with pytest.raises(InputError, match="tiny holds a run that is damaged"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1, is damaged"):
         write_report(folder, tmp_path / "report.html")
