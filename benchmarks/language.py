@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from benchmarks.common import DEFAULT_OUT, finish, machine
 from qknorm import LanguageModel, parameter_groups
+from qknorm.attention.norms import LpKind
 from qknorm.data.characters import Characters
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.sweep import grid as sweeps
@@ -83,7 +84,7 @@ def nanogpt_step(folder: Path, size: tuple[int, ...]) -> Step:
 def steps(size: tuple[int, ...], nanogpt: Path | None, seconds: float) -> dict[str, Any]:
     """Each candidate's median ratio to the turns of `none` before and after its own."""
     _, _, _, context, batch = size
-    candidates = {f"p={p:g}": our_step(size, p=p) for p in P_VALUES}
+    candidates = {f"p={p:g}": our_step(size, qk_norm=LpKind(p=p)) for p in P_VALUES}
     if nanogpt is not None:
         candidates["nanoGPT"] = nanogpt_step(nanogpt, size)
     plain = our_step(size, qk_norm="none")

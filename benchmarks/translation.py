@@ -53,6 +53,7 @@ from benchmarks.common import DEFAULT_OUT, agg_pyplot, finish, machine
 from benchmarks.translators import Decoder, Learner, Pieces, Sentences, Size
 from benchmarks.translators.ours import OurDecoder, OurLearner
 from benchmarks.translators.worker import Worker
+from qknorm.attention.norms import PlainKind, kind_of
 from qknorm.data.subwords import EOS, SPECIAL_PIECES, UNK
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Translator
@@ -76,7 +77,7 @@ TARGETS = (
 GROWTH_TARGET = 1.5  # the cost of a piece in the longest output, relative to one in the shortest
 EQUAL_TARGET = 0.98  # share of sentences for which a system with our weights finds our translation
 
-SIZE = Size()
+SIZE = Size(dim=256, feed_forward=1024, encoder_layers=4, decoder_layers=4, heads=4)
 VOCABULARY = 8000
 # Measured on the dev and test sets of IWSLT'15 English–Vietnamese in 8,000 joint pieces: lengths with EOS are
 # log-normal, and so is the target's length over the source's; so large a share of the pieces occurs in a target.
@@ -142,7 +143,7 @@ class Trained:
 
     @property
     def is_plain(self) -> bool:
-        return self.translator.model.config.qk_norm == "none"
+        return kind_of(self.translator.model.config.qk_norm) == PlainKind()
 
     def our_decoder(self) -> OurDecoder:
         return OurDecoder(self.translator.model, self.translator.settings)

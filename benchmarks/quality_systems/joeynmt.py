@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,7 @@ def outcome_of(
     told = ("updates", "target pieces/s", "minutes validating", "parameters", "pieces")
     facts = {
         **{key: last[key] for key in told if last},
-        "size": asdict(size),
+        "size": size.shape,
         "its own dev BLEU": {str(point.updates): point.bleu for point in by_its_own},
         "settings": {part: settings[part] for part in ("testing", "training", "model")},  # the rest names folders
     }

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from benchmarks.translators import Pieces
 from qknorm.attention.module import QKNormAttention
+from qknorm.attention.norms import PlainKind, kind_of
 from qknorm.data.subwords import BOS, EOS, SPECIAL_PIECES, UNK
 from qknorm.decoding.beam import BeamSettings
 from qknorm.errors import InputError
@@ -33,7 +34,7 @@ _NEVER = -1e4
 def save_as_ctranslate2(model: TranslatorModel, folder: Path) -> None:
     """Write a folder that `ctranslate2.Translator` opens. Its pieces are called by `piece_name`."""
     config = model.config
-    if (config.qk_norm, config.norm, config.placement) != ("none", "layer", "pre"):
+    if (kind_of(config.qk_norm), config.norm, config.placement) != (PlainKind(), "layer", "pre"):
         raise InputError("CTranslate2 runs standard transformers: qk_norm=none norm=layer placement=pre")
     spec: Any = TransformerSpec.from_config((config.encoder_layers, config.decoder_layers), config.heads)
     vectors = model.embedding.vectors()

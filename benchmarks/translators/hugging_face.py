@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 
 from benchmarks.translators import Pieces, Sentences, Size
-from benchmarks.translators.ours import size_of
 from qknorm.attention.module import QKNormAttention
+from qknorm.attention.norms import PlainKind, kind_of
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS, PAD
 from qknorm.decoding.beam import BeamSettings
@@ -86,11 +86,11 @@ def as_pegasus(model: TranslatorModel) -> PegasusForConditionalGeneration:
     The language vectors become part of its tables of positions; its bias keeps what may not be said from being said.
     """
     config = model.config
-    if (config.qk_norm, config.norm, config.placement) != ("none", "layer", "pre"):
+    if (kind_of(config.qk_norm), config.norm, config.placement) != (PlainKind(), "layer", "pre"):
         raise InputError("Pegasus is a standard transformer: qk_norm=none norm=layer placement=pre")
     vectors = model.embedding.vectors().detach()
     theirs = PegasusForConditionalGeneration(
-        PegasusConfig(vocab_size=len(vectors), max_position_embeddings=_POSITIONS, **_settings(size_of(model)))
+        PegasusConfig(vocab_size=len(vectors), max_position_embeddings=_POSITIONS, **_settings(Size.of(model.config)))
     ).eval()
     theirs.generation_config.forced_eos_token_id = None
     theirs.model.shared.weight.data = theirs.lm_head.weight.data = vectors

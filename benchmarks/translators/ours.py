@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.translators import Pieces, Sentences, Size
+from qknorm.attention.norms import LpKind
 from qknorm.attention.scale import henry_scale
 from qknorm.data.batches import Encoded, FixedPairs
 from qknorm.data.corpus_report import DirectionReport
@@ -17,7 +18,7 @@ from qknorm.data.prepared import ParallelFiles, Prepared, PreparedDirection, Pre
 from qknorm.data.subwords import Subwords
 from qknorm.decoding.beam import BeamSettings, Hypothesis, beam_search
 from qknorm.decoding.sentence import Sentence
-from qknorm.models.translator import TranslatorConfig, TranslatorModel
+from qknorm.models.translator import TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import Constant
 from qknorm.runs.recipe import make_recipe
@@ -60,27 +61,8 @@ class OurLearner:
 def make_model(sentences: Sentences, size: Size, qk_norm: str) -> TranslatorModel:
     target_pieces = torch.zeros(sentences.vocabulary, dtype=torch.bool)
     target_pieces[sentences.target_vocabulary] = True
-    config = TranslatorConfig(
-        dim=size.dim,
-        feed_forward=size.feed_forward,
-        encoder_layers=size.encoder_layers,
-        decoder_layers=size.decoder_layers,
-        heads=size.heads,
-        qk_norm=qk_norm,
-        scale_init=henry_scale(72),
-        label_smoothing=size.label_smoothing,
-        dropout=size.dropout,
-        attention_dropout=size.dropout,
-        relu_dropout=size.dropout,
-        embedding_dropout=size.dropout,
-    )
+    config = replace(size, qk_norm=LpKind(scale_init=henry_scale(72)) if qk_norm == "lp" else qk_norm)
     return TranslatorModel(config, {("en", "gl"): target_pieces})
-
-
-def size_of(model: TranslatorModel) -> Size:
-    """The size that another translator must have to be compared with this one."""
-    config = model.config
-    return Size(config.dim, config.feed_forward, config.encoder_layers, config.decoder_layers, config.heads)
 
 
 class OurDecoder:

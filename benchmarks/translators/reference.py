@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.translators import Pieces, Sentences, Size
-from benchmarks.translators.ours import size_of
 from qknorm.attention.module import QKNormAttention
+from qknorm.attention.norms import LpKind, kind_of
 from qknorm.data.subwords import BOS, EOS, PAD, UNK
 from qknorm.errors import InputError
 from qknorm.models.layers import FeedForward, sinusoids
@@ -127,12 +127,12 @@ class ReferenceDecoder:
     """Its beam search with our weights."""
 
     def __init__(self, reference: Reference, model: TranslatorModel) -> None:
-        config = model.config
-        if (config.qk_norm, config.p, config.norm, config.placement) != ("lp", 2.0, "layer", "pre"):
+        config, kind = model.config, kind_of(model.config.qk_norm)
+        if not isinstance(kind, LpKind) or (kind.p, config.norm, config.placement) != (2.0, "layer", "pre"):
             raise InputError("the reference code carries QKNorm models: qk_norm=lp p=2 norm=layer placement=pre")
         vocabulary = model.target_vocabulary(model.directions[0]).tolist()
         self._controller = reference.controller(
-            len(model.embedding.weight), vocabulary, size_of(model), _PairsInMemory()
+            len(model.embedding.weight), vocabulary, Size.of(model.config), _PairsInMemory()
         )
         utilities: Any = reference.modules["utils"]
         utilities.get_positional_encoding = lambda dim, length: sinusoids(length, dim)

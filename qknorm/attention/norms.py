@@ -5,7 +5,7 @@ A new kind is a class and its line in `KINDS`; `QKNormAttention` also takes an i
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 import math
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from qknorm.attention.lp import DEFAULT_EPS, checked_p, normalize_rotated
-from qknorm.attention.rotary import RotaryTables, rotate
+from qknorm.attention.lp import DEFAULT_EPS, checked_p
 from qknorm.attention.scale import comparable_scale, unit_variance_scale
 from qknorm.ops import has_values
+from qknorm.ops.lp import scaled_lp_normalize
+from qknorm.ops.rotary import RotaryTables, rotate
 
 _P_TOLERANCE = 0.01  # of a checkpoint that somebody rounded to half precision
 
@@ -74,7 +75,7 @@ class LpNorm(nn.Module):
     def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
         if x.shape[-1:] != (self.dim,):
             raise ValueError(f"LpNorm({self.dim}) needs (..., {self.dim}), not {tuple(x.shape)}")
-        return normalize_rotated(x, self.g, self.p, self.eps, rotary)
+        return scaled_lp_normalize(x, self.g, self.p, self.eps, rotary)
 
     def extra_repr(self) -> str:
         g = self.scale if self.log_scale is None else self.log_scale
@@ -148,7 +149,7 @@ class HeadIdentity(nn.Identity):
 
 
 def _rotated(x: Tensor, rotary: RotaryTables | None) -> Tensor:
-    return x if rotary is None else rotate(x, *rotary)
+    return x if rotary is None else rotate(x, rotary)
 
 
 class Heads(NamedTuple):
@@ -187,7 +188,7 @@ class LpKind:
     """softmax(g · q̂ k̂ᵀ): queries and keys are divided by their Lp norm, and g is learned for the layer or each head.
 
     scale_init: where g starts; by default as sharp as plain attention over queries and keys of unit variance.
-    normalize_value: normalise values too, an ablation of Henry et al. 2020.
+    normalize_value: normalise values too, learn_scale: whether g is learned at all; ablations of Henry et al. 2020.
     """
 
     p: float = 2.0
@@ -196,6 +197,7 @@ class LpKind:
     per_head_scale: bool = False
     log_scale: bool = False
     normalize_value: bool = False
+    learn_scale: bool = True
 
     def __post_init__(self) -> None:
         checked_p(self.p)
@@ -214,7 +216,7 @@ class LpKind:
             scale_init=start,
             num_heads=heads.number if self.per_head_scale else None,
             log_scale=self.log_scale,
-        )
+        ).requires_grad_(self.learn_scale)
         key = LpNorm(heads.dim, self.eps, elementwise_affine=False, p=self.p)
         value = LpNorm(heads.dim, self.eps, elementwise_affine=False, p=self.p) if self.normalize_value else None
         return Norms(query, key, value or nn.Identity(), 1.0)
@@ -293,7 +295,7 @@ def _names() -> str:
 
 
 def _options(name: str) -> set[str]:
-    return {field.name for field in dataclasses.fields(KINDS[name])}
+    return set(inspect.signature(KINDS[name]).parameters)
 
 
 def _one_dimension(normalized_shape: int | Sequence[int]) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from contextlib import ExitStack
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from qknorm.attention.graft import GraftedNorm, query_norm
 from qknorm.attention.observed import Attended, arguments, evaluating, observing
@@ -107,7 +108,7 @@ class Watch:
         for look in self.looks:
             for name, numbers in look.layers.items():
                 if numbers[quantity] is not None:
-                    curves.setdefault(name, []).append((look.step, _mean(numbers[quantity])))
+                    curves.setdefault(name, []).append((look.step, fmean(numbers[quantity])))
         return curves
 
     def _begin(self, _model: nn.Module, _inputs: Any) -> None:
@@ -133,7 +134,7 @@ class Watch:
             for name, numbers in look.layers.items():
                 for quantity in _SHOWN:
                     if numbers[quantity] is not None:
-                        self.writer.add_scalar(f"{quantity}/{name}", _mean(numbers[quantity]), look.step)
+                        self.writer.add_scalar(f"{quantity}/{name}", fmean(numbers[quantity]), look.step)
 
 
 def watch(model: nn.Module, every: int = 100, writer: Writer | None = None) -> Watch:
@@ -192,13 +193,18 @@ def _spread(seen: Attended) -> Diagnosis:
     for rows in seen.rows():
         weights, choices = rows.weights(), rows.visible.sum(-1)
         has_choice = choices > 1
-        relative = torch.special.entr(weights).sum(-1) / choices.clamp_min(2).log()
-        entropy += (relative * has_choice).sum((0, 2))
+        entropy += (normalized_entropy(weights, choices) * has_choice).sum((0, 2))
         saturated += ((weights.amax(-1) > _SATURATED) & has_choice).sum((0, 2))
         counted += has_choice.sum((0, 2))
         largest = torch.maximum(largest, rows.logits.masked_fill(~rows.visible, 0.0).abs().amax((0, 2, 3)))
     shares = {"entropy": entropy / counted, "saturated": saturated / counted, "largest_logit": largest}
     return {name: share.tolist() for name, share in shares.items()}
+
+
+def normalized_entropy(weights: Tensor, choices: Tensor | int) -> Tensor:
+    """Of rows of weights, each over this many keys: 0 where one key has all of it, 1 where all are alike."""
+    entropy: Tensor = torch.special.entr(weights).sum(-1)
+    return entropy / torch.as_tensor(choices).clamp_min(2).log()
 
 
 def _norms(seen: Attended) -> Diagnosis:
@@ -208,10 +214,6 @@ def _norms(seen: Attended) -> Diagnosis:
 
 def _of_head(numbers: Diagnosis, head: int) -> dict[str, Any]:
     return {name: None if heads is None else heads[head] for name, heads in numbers.items()}
-
-
-def _mean(heads: list[float]) -> float:
-    return sum(heads) / len(heads)
 
 
 def _cell(value: Any) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from qknorm.attention.cache import KeyValueCache
 from qknorm.attention.module import QKNormAttention
+from qknorm.attention.norms import QKNorm
 from qknorm.ops.dropout import add_dropped, dropout
 
 _INITIAL_DEVIATION = 0.02  # of every matrix, as in GPT-2
@@ -30,23 +31,10 @@ class GPTConfig:
     dim: int = 384
     dropout: float = 0.2
     bias: bool = False
-    qk_norm: str = "lp"
-    p: float = 2.0
-    scale_init: float | None = None
-    per_head_scale: bool = False
+    qk_norm: QKNorm | None = "lp"
 
     def make_attention(self) -> QKNormAttention:
-        if self.qk_norm != "lp":
-            return QKNormAttention(self.dim, self.heads, qk_norm=self.qk_norm, dropout=self.dropout, bias=self.bias)
-        return QKNormAttention(
-            self.dim,
-            self.heads,
-            p=self.p,
-            scale_init=self.scale_init,
-            per_head_scale=self.per_head_scale,
-            dropout=self.dropout,
-            bias=self.bias,
-        )
+        return QKNormAttention(self.dim, self.heads, qk_norm=self.qk_norm, dropout=self.dropout, bias=self.bias)
 
 
 class TransformerBlock(nn.Module):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from qknorm.attention.cache import KeyValueCache, KeyValues
 from qknorm.attention.module import QKNormAttention
+from qknorm.attention.norms import QKNorm
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import PAD
 from qknorm.models.layers import (
@@ -46,12 +46,7 @@ class TranslatorConfig:
     norm: NormKind = "layer"
     placement: Placement = "pre"
     fix_norm: bool = True
-    qk_norm: str = "lp"
-    p: float = 2.0
-    scale: Literal["learned", "fixed", "absent"] = "learned"
-    scale_init: float | None = None
-    per_head_scale: bool = False
-    normalize_value: bool = False
+    qk_norm: QKNorm | None = "lp"
     dropout: float = 0.3
     attention_dropout: float = 0.3
     relu_dropout: float = 0.3
@@ -59,20 +54,7 @@ class TranslatorConfig:
     label_smoothing: float = 0.1
 
     def make_attention(self) -> QKNormAttention:
-        if self.qk_norm != "lp":
-            return QKNormAttention(self.dim, self.heads, qk_norm=self.qk_norm, dropout=self.attention_dropout)
-        attention = QKNormAttention(
-            self.dim,
-            self.heads,
-            p=self.p,
-            scale_init=1.0 if self.scale == "absent" else self.scale_init,
-            per_head_scale=self.per_head_scale,
-            normalize_value=self.normalize_value,
-            dropout=self.attention_dropout,
-        )
-        if self.scale != "learned":
-            attention.q_norm.requires_grad_(False)
-        return attention
+        return QKNormAttention(self.dim, self.heads, qk_norm=self.qk_norm, dropout=self.attention_dropout)
 
     def make_residual(self) -> Residual:
         return Residual(self.dim, self.norm, self.placement, self.dropout)

@@ -5,6 +5,7 @@ That of corpus.json lies where a corpus is made, in data/corpus_report.py.
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -21,8 +22,6 @@ class LayerAttention(Stored):
     g: Heads | None = None
     bound: Heads | None
     """Of the logits; None where there is no such bound."""
-    p: Heads | None = None
-    """Where it is learned."""
     entropy: Heads
     saturated: Heads
     largest_logit: Heads
@@ -60,6 +59,11 @@ class _Measures(Measured):
     """dev_loss and dev_bleu, or val_loss, or others; `dev_bleu en-gl` of one language pair of several."""
     scales: dict[str, float | Heads] = Field({})
     """g of each attention layer by its name: a number, or one per head."""
+
+    @property
+    def mean_scales(self) -> dict[str, float]:
+        """The same, where every head has its own their mean."""
+        return {name: fmean(g) if isinstance(g, list) else g for name, g in self.scales.items()}
 
 
 class ValidationLine(Details, _Measures):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from qknorm.attention.norms import KINDS
 from qknorm.models.gpt import GPTConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.runs.choices import OneOf
-from qknorm.runs.recipe import Precision, RecipePart, Seed
+from qknorm.runs.norm_recipe import LpRecipe, NormRecipe, WithNorm
+from qknorm.runs.recipe import Precision, Seed
+from qknorm.runs.recipe_part import RecipePart
 
 
 class TextRecipe(RecipePart):
@@ -36,7 +38,7 @@ class TextRecipe(RecipePart):
         return self
 
 
-class GPTRecipe(RecipePart):
+class GPTRecipe(WithNorm):
     """The shape of the language model; the defaults are the second paper's."""
 
     layers: int = Field(GPTConfig.layers, ge=1)
@@ -51,40 +53,20 @@ class GPTRecipe(RecipePart):
     """Of the input, the attention weights and each sublayer's output."""
     bias: bool = GPTConfig.bias
     """Biases in the linear maps and norms."""
-    qk_norm: Annotated[str, OneOf(KINDS)] = GPTConfig.qk_norm
+    qk_norm: NormRecipe = LpRecipe()
     """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
-    p: float = Field(GPTConfig.p, ge=1, allow_inf_nan=True)
-    """The norm of `lp`, from 1 to .inf."""
-    scale_init: float | Literal["henry"] = "henry"
-    """Where α starts at p = 2: a number, or log2(L² − L) of the context L."""
-    start: Literal["same", "comparable"] | Annotated[float, Field(allow_inf_nan=True)] = "same"
-    """Where α starts at other p: at the same value, or such that attention is as sharp as at p = 2; or as at this p."""
-    per_head_scale: bool = GPTConfig.per_head_scale
-    """One α per head instead of one per layer."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _without_learned_p(cls, content: Any) -> Any:
-        if not isinstance(content, dict) or "learned_p" not in content:
-            return content
-        if content["learned_p"] != "no":
+    def as_written_now(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        if content.get("learned_p", "no") != "no":
             raise ValueError("model.learned_p was an experiment and is gone: leave it out, and train with a fixed p")
-        return {key: value for key, value in content.items() if key != "learned_p"}
+        return super().as_written_now({key: value for key, value in content.items() if key != "learned_p"})
 
     @model_validator(mode="after")
     def _possible(self) -> GPTRecipe:
         if self.dim % self.heads:
             raise ValueError(f"model.heads ({self.heads}) must divide model.dim ({self.dim})")
-        if isinstance(self.start, float) and not self.start >= 1:
-            raise ValueError(f"model.start ({self.start:g}) must be same, comparable or a p from 1 on")
         return self
-
-    @property
-    def sharp_as(self) -> float:
-        """The p at whose sharpness under one and the same α attention starts."""
-        if self.start == "same":
-            return self.p
-        return 2.0 if self.start == "comparable" else self.start
 
 
 class LanguageTrainingRecipe(RecipePart):
@@ -107,7 +89,7 @@ class LanguageTrainingRecipe(RecipePart):
     beta2: float = Field(0.99, gt=0, lt=1)
     """The optimiser's memory of squared gradients."""
     weight_decay: float = Field(0.1, ge=0)
-    """Of matrices; never of α, norms and biases."""
+    """Of matrices; never of g, norms and biases."""
     clip: float = Field(1.0, gt=0, allow_inf_nan=True)
     """The largest gradient norm."""
     validate_every: int = Field(250, ge=1)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qknorm.attention.scale import comparable_scale, henry_scale
 from qknorm.data.characters import Characters, Text
 from qknorm.data.corpus_report import TextReport
 from qknorm.errors import InputError
@@ -54,13 +53,11 @@ class LanguageRun(Run):
 
 
 def gpt_config(model: GPTRecipe, vocabulary: int) -> GPTConfig:
-    """The model that a recipe describes, with the start of α as a number."""
-    settings = model.model_dump(exclude={"start", "scale_init"}) | {"vocabulary": vocabulary}
-    if model.qk_norm != "lp":
-        return GPTConfig(**settings | {"p": 2.0})
-    scale = henry_scale(model.context) if model.scale_init == "henry" else model.scale_init
-    if model.sharp_as != model.p:
-        head_dim = model.dim // model.heads
-        scale_at_2 = scale / comparable_scale(model.sharp_as, head_dim, 1.0)
-        scale = comparable_scale(model.p, head_dim, scale_at_2)
-    return GPTConfig(**settings, scale_init=scale)
+    """The model that a recipe describes, with the start of g as a number."""
+    settings = model.model_dump(exclude={"qk_norm"})
+    return GPTConfig(vocabulary, **settings, qk_norm=model.qk_norm.starting_at(scale_start(model)))
+
+
+def scale_start(model: GPTRecipe) -> float | None:
+    """Where g starts; None without one, or where it starts as sharp as plain attention."""
+    return model.qk_norm.first_scale(model.context, model.dim // model.heads)

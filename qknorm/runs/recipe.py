@@ -8,12 +8,11 @@ import shlex
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from qknorm.attention.norms import KINDS
 from qknorm.data import corpora
 from qknorm.data.subwords import Scheme, looks_tokenized
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
@@ -24,40 +23,11 @@ from qknorm.models.translator import TranslatorConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.optimisation.schedules import SCHEDULES
 from qknorm.runs.choices import OneOf
+from qknorm.runs.norm_recipe import LpRecipe, NormRecipe, WithNorm, options_apart
+from qknorm.runs.recipe_part import RecipePart, Renamed
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Precision = Literal["float32", "bf16", "fp16"]
-
-
-class Renamed(NamedTuple):
-    """What a key of an earlier version is called now, and those of its values that have another name too."""
-
-    key: str
-    values: Mapping[str, str]
-
-
-class RecipePart(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
-
-    old_keys: ClassVar[Mapping[str, Renamed]] = {}
-    """Keys of earlier versions, which recipes and run folders may still have."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_new_keys(cls, content: Any) -> Any:
-        return with_new_keys(cls, content) if isinstance(content, dict) else content
-
-
-def with_new_keys(kind: type[RecipePart], content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a part of a recipe, with keys of earlier versions under their new names."""
-    result = dict(content)
-    for old, (key, values) in kind.old_keys.items():
-        if old in result and key in result:
-            raise InputError(f"{old} is the former name of {key}; give one of them")
-        if old in result:
-            value = result.pop(old)
-            result[key] = values.get(value, value) if isinstance(value, str) else value
-    return result
 
 
 RecipeT = TypeVar("RecipeT", bound=RecipePart)
@@ -161,7 +131,7 @@ class DataRecipe(DirectionRecipe):
         return self
 
 
-class ModelRecipe(RecipePart):
+class ModelRecipe(WithNorm):
     """The shape of the translator; the defaults are the first paper's base model."""
 
     old_keys: ClassVar[Mapping[str, Renamed]] = {"attention": Renamed("qk_norm", {"dot": "none"})}
@@ -184,20 +154,10 @@ class ModelRecipe(RecipePart):
     """Word vectors of length 1."""
     embedding_init: Literal["random", "counted"] = "random"
     """Where word vectors start: at random, or as a count of the parallel text has them (seconds that save minutes)."""
-    qk_norm: Annotated[str, OneOf(KINDS)] = TranslatorConfig.qk_norm
+    qk_norm: NormRecipe = LpRecipe()
     """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
-    p: float = Field(TranslatorConfig.p, ge=1, allow_inf_nan=True)
-    """The norm of `lp`, from 1 to .inf."""
-    scale: Literal["learned", "fixed", "absent"] = TranslatorConfig.scale
-    """The factor g of `lp`: learned, kept at its start, or left out (1)."""
-    scale_init: float | Literal["henry", "comparable"] = "henry"
-    """Where g starts: log2(L² − L) of the first paper, as sharp as plain attention, or a number."""
     scale_percentile: float = Field(97.5, gt=0, le=100)
     """With `scale_init: henry`: L is this percentile of the sentences' lengths in pieces; 100 is the longest."""
-    per_head_scale: bool = TranslatorConfig.per_head_scale
-    """One g per head."""
-    normalize_value: bool = TranslatorConfig.normalize_value
-    """Values are normalised too (an ablation)."""
     dropout: float = Field(TranslatorConfig.dropout, ge=0, lt=1)
     """Of each sublayer's output."""
     attention_dropout: float = Field(TranslatorConfig.attention_dropout, ge=0, lt=1)
@@ -333,7 +293,8 @@ def merged(*contents: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for content in contents:
         for key, value in content.items():
-            result[key] = {**result.get(key, {}), **value} if isinstance(value, Mapping) else value
+            is_part = isinstance(value, Mapping)
+            result[key] = {**options_apart(result.get(key, {})), **options_apart(value)} if is_part else value
     return result
 
 
@@ -357,16 +318,24 @@ def laid_over_plan(plan: Mapping[str, Any], given: Mapping[str, Any], where: str
 
 def refuse_changes(begun: RecipePart, given: RecipePart, folder: Path) -> None:
     """A run goes on exactly, so its recipe stays as it was."""
-    before, now = begun.model_dump(), given.model_dump()
-    for part in before:
-        if before[part] == now[part]:
-            continue
-        parts = (before[part], now[part]) if isinstance(before[part], dict) else ({"": before[part]}, {"": now[part]})
-        key = next(key for key in parts[0] if parts[0][key] != parts[1][key])
-        raise InputError(
-            f"{folder} was begun with {f'{part}.{key}'.rstrip('.')}={parts[0][key]}, not {parts[1][key]}; "
-            f"go on with: qknorm train {shlex.quote(str(folder))} --resume, or choose another name=NAME"
-        )
+    before, now = flat(begun), flat(given)
+    for key in before | now:
+        if before.get(key) != now.get(key):
+            raise InputError(
+                f"{folder} was begun with {key}={before.get(key)}, not {now.get(key)}; "
+                f"go on with: qknorm train {shlex.quote(str(folder))} --resume, or choose another name=NAME"
+            )
+
+
+def flat(recipe: RecipePart) -> dict[str, Any]:
+    """Every key with its part before it, such as training.seed, and its value."""
+    result: dict[str, Any] = {}
+    for part, value in recipe.model_dump(mode="json").items():
+        if isinstance(value, dict):
+            result |= {f"{part}.{key}": within for key, within in options_apart(value).items()}
+        else:
+            result[part] = value
+    return result
 
 
 class Loader(yaml.SafeLoader):
@@ -422,12 +391,12 @@ def make_recipe(content: Mapping[str, Any], overrides: Sequence[str], where: str
 
 def with_overrides(kind: type[RecipePart], content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """The content changed by `key=value`; nothing is checked yet."""
-    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
+    changed = {key: options_apart(value) if isinstance(value, dict) else value for key, value in content.items()}
     for override in overrides:
         setting = _with_new_key(override, kind)
-        _forget_old_name(setting, merged, kind)
-        _apply(setting, merged, keys_of(kind))
-    return merged
+        _forget_old_name(setting, changed, kind)
+        _apply(setting, changed, keys_of(kind))
+    return changed
 
 
 def say_what_is_renamed(kind: type[RecipePart], content: Mapping[str, Any]) -> None:
@@ -487,7 +456,7 @@ def _apply(override: str, content: dict[str, Any], keys: dict[str, set[str]]) ->
         place = place.setdefault(part, {})
         if not isinstance(place, dict):
             raise InputError(f"there is no key {_abbreviated(key)}: {part} is a value, not a group of keys")
-    place[leaf] = _value(key, text)
+    place.update(options_apart({leaf: _value(key, text)}))
 
 
 def _value(key: str, text: str) -> Any:
@@ -504,13 +473,16 @@ def _value(key: str, text: str) -> Any:
 
 def _hint(key: str, keys: Collection[str], prefix: str = "") -> str:
     """What somebody may have meant who wrote a key that is not there."""
-    meant = [own for own in _KEYS_OF_OTHERS.get(key, ()) if own in keys]
+    meant = [known for known in _KEYS_OF_OTHERS.get(key, ()) if known in keys]
     if meant:
         return f"here it is called {' and '.join(meant)}"
     if key in _KEYS_OF_OTHERS:
         return "a GPU is used where there is one" if not _KEYS_OF_OTHERS[key] else "there is nothing like it here"
-    (nearest,) = difflib.get_close_matches(prefix + key, sorted(keys), n=1, cutoff=0) or ("",)
-    return f"the nearest is {nearest}"
+    nearest = difflib.get_close_matches(key, sorted(keys), n=1)
+    if nearest:
+        return f"the nearest is {prefix}{nearest[0]}"
+    which = f"those of {prefix.partition('.')[0]}" if prefix else "all"
+    return f"docs/recipes.md lists {which}"
 
 
 def _abbreviated(value: Any) -> str:
@@ -525,7 +497,8 @@ def _abbreviated(value: Any) -> str:
 
 def keys_of(recipe: type[RecipePart]) -> dict[str, set[str]]:
     """The keys of each part of a recipe, those of the recipe itself under ""."""
-    return {"": set(recipe.model_fields)} | {name: set(part.model_fields) for name, part in parts_of(recipe).items()}
+    parts = {name: part.model_fields.keys() | part.short_keys for name, part in parts_of(recipe).items()}
+    return {"": set(recipe.model_fields)} | parts
 
 
 def parts_of(recipe: type[RecipePart]) -> dict[str, type[RecipePart]]:
@@ -536,18 +509,26 @@ def parts_of(recipe: type[RecipePart]) -> dict[str, type[RecipePart]]:
 
 def _first_problem(error: ValidationError, keys: dict[str, set[str]]) -> str:
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    place = _place(first["loc"])
+    where = ".".join(place)
     if first["type"] == "extra_forbidden":
-        *parts, leaf = first["loc"]
+        *parts, leaf = place
+        if leaf in _KEYS_OF_OTHERS:
+            return f"there is no key {_abbreviated(where)}; {_hint(leaf, set().union(*keys.values()))}"
         in_pair = parts[:2] == ["data", "pairs"]
-        siblings = set(DirectionRecipe.model_fields) if in_pair else keys.get(".".join(map(str, parts)), set())
-        prefix = "".join(f"{part}." for part in parts)
-        if str(leaf) in _KEYS_OF_OTHERS:
-            return f"there is no key {_abbreviated(where)}; {_hint(str(leaf), set().union(*keys.values()))}"
-        return f"there is no key {_abbreviated(where)}; {_hint(str(leaf), {prefix + key for key in siblings}, prefix)}"
+        siblings = set(DirectionRecipe.model_fields) if in_pair else keys.get(".".join(parts), set())
+        return f"there is no key {_abbreviated(where)}; {_hint(leaf, siblings, ''.join(f'{part}.' for part in parts))}"
     message = _IN_WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     return (
         f"{where}: {message} (given: {_abbreviated(first['input'])})"
         if first["loc"] and first["type"] != "value_error"
         else message
     )
+
+
+def _place(loc: Sequence[int | str]) -> list[str]:
+    """Where a mistake is: one in an option of `lp` beside it, as options are mostly written."""
+    part, *path = map(str, loc) if loc else [""]
+    if path[:1] == ["qk_norm"]:
+        path = path[2:] if path[1:2] == ["lp"] else path[:1]
+    return [part, *path]

@@ -9,10 +9,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
+from qknorm.attention.norms import KINDS
 from qknorm.runs.any_recipe import SWEEP_KEYS
 from qknorm.runs.choices import OneOf
 from qknorm.runs.language_recipe import LanguageRecipe
-from qknorm.runs.recipe import Recipe, RecipePart
+from qknorm.runs.norm_recipe import LpRecipe
+from qknorm.runs.recipe import Recipe
+from qknorm.runs.recipe_part import RecipePart
 
 _INTRODUCTION = """\
 # Every key of a recipe
@@ -26,6 +29,14 @@ qknorm train recipes/phrasebook.yaml name=wider dim=192 seed=3
 ```
 
 A key that does not exist is an error that names the nearest one. `recipes/` holds commented examples.
+"""
+
+_NORM = """\
+## Models: `qk_norm`
+
+The name of a kind of normalisation, or a kind with its options, such as `{kind: lp, p: 3}`; `rms` and `layer` have
+`eps`. The options of `lp` are below. They may also stand beside `qk_norm`, as keys of `model`: `p: 3`; beside another
+kind they say nothing.
 """
 
 _SWEEP = """\
@@ -46,6 +57,7 @@ def reference() -> str:
         _INTRODUCTION,
         *_recipe("Translation", Recipe),
         *_recipe("Language models", LanguageRecipe),
+        f"{_NORM}\n{_keys({key: field for key, field in LpRecipe.model_fields.items() if key != 'kind'})}",
         _SWEEP + "\n" + _table(["key", "meaning"], [[f"`{key}`", meaning] for key, meaning in SWEEP_KEYS.items()]),
     ]
     return "\n".join(sections)
@@ -71,6 +83,8 @@ def _keys(fields: dict[str, FieldInfo]) -> str:
 
 def _named(field: FieldInfo) -> list[str]:
     """The names of a table, where a key wants one of them."""
+    if isinstance(field.default, LpRecipe):
+        return [*map(_yaml, KINDS), "[one with options](#models-qk_norm)"]
     return [_yaml(name) for choice in field.metadata if isinstance(choice, OneOf) for name in choice.names]
 
 
@@ -98,6 +112,8 @@ def _limits(field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    if isinstance(field.default, LpRecipe):
+        return _yaml(field.default.kind)
     return "" if field.is_required() or field.default in (None, ()) else _yaml(field.default)
 
 

@@ -97,6 +97,5 @@ def _mask(target_pieces: list[int], pieces: int) -> torch.Tensor:
 
 
 def _config(model: ModelRecipe, scale_init: float | None, label_smoothing: float) -> TranslatorConfig:
-    settings = model.model_dump(exclude={"scale_percentile", "embedding_init"})
-    settings |= {"scale_init": scale_init, "label_smoothing": label_smoothing}
-    return TranslatorConfig(**settings)
+    settings = model.model_dump(exclude={"qk_norm", "scale_percentile", "embedding_init"})
+    return TranslatorConfig(**settings, qk_norm=model.qk_norm.starting_at(scale_init), label_smoothing=label_smoothing)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from qknorm.runs.contents import LanguageResult
 from qknorm.runs.language_recipe import LanguageRecipe
-from qknorm.runs.language_run import LanguageRun, gpt_config
+from qknorm.runs.language_run import LanguageRun, scale_start
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
 from qknorm.tasks.description import TaskDescription
@@ -55,7 +55,7 @@ class Language(TaskDescription[LanguageRecipe, LanguageResult]):
         return f"{result.best_val_loss:.4f}"
 
     def scale_start(self, run: Run) -> float | None:
-        return gpt_config(LanguageRun(run.folder).recipe.model, vocabulary=1).scale_init
+        return scale_start(LanguageRun(run.folder).recipe.model)
 
     def untrained_loss(self, run: Run) -> float | None:
         """That of guessing every character equally often."""

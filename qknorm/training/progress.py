@@ -119,7 +119,7 @@ class ProgressReport:
 
     def _log(self, line: ValidationLine) -> None:
         """Tell the loggers every number of a validation."""
-        means = {f"g/{name}": _mean(scale) for name, scale in line.scales.items()}
+        means = {f"g/{name}": scale for name, scale in line.mean_scales.items()}
         numbers = {name: value for name, value in line.content().items() if isinstance(value, float)}
         for logger in self._loggers:
             logger.log(numbers | means, line.step)
@@ -143,7 +143,3 @@ def scales_of(model: nn.Module) -> dict[str, float | list[float]]:
         for name, parameter in model.named_parameters()
         if name.endswith("q_norm.scale")
     }
-
-
-def _mean(scale: float | list[float]) -> float:
-    return sum(scale) / len(scale) if isinstance(scale, list) else scale

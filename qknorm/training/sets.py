@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from qknorm.attention.scale import henry_scale
 from qknorm.cache import cache_folder
 from qknorm.data import corpora
 from qknorm.data.cleaning import Rules
@@ -52,13 +51,10 @@ def _as_split_earlier(files: ParallelFiles, folder: Path) -> ParallelFiles:
 
 def parts_of(recipe: Recipe, prepared: Prepared) -> ModelParts:
     """What a model of this text is made of besides its weights."""
-    start = recipe.model.scale_init
-    if start == "henry":
-        scale_init: float | None = henry_scale(max(prepared.length(recipe.model.scale_percentile), 2.0))
-    else:
-        scale_init = None if start == "comparable" else start
+    model, vocabulary = recipe.model, vocabulary_digest(prepared)
+    length = max(prepared.length(model.scale_percentile), 2.0)
+    scale_init = model.qk_norm.first_scale(length, model.dim // model.heads)
     directions = [_direction_parts(direction, recipe, prepared) for direction in prepared.directions]
-    vocabulary = vocabulary_digest(prepared)
     return ModelParts(scale_init=scale_init, vocabulary=vocabulary, corpus=prepared.key, directions=directions)
 
 

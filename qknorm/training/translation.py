@@ -323,11 +323,13 @@ def settings_of(recipe: Recipe) -> TrainerSettings:
 
 def _score_tests(run: TranslatorRun, prepared: Prepared, console: Screen) -> None:
     """Translate each pair's test set: into test/, or into test/en-gl/ and so on if there are several."""
+    translator = Translator.load(run.folder, prepared.directions[0].files.name)
     for direction in prepared.directions:
         code = prepared.code(direction)
         test = run.test_set(code)
         sources, references = direction.test.sources, direction.test.targets
-        translations = Translator.load(run.folder, direction.files.name).translate(sources)
+        translated = [best for best, *_ in translator.with_direction(direction.files.name).translations(sources)]
+        translations = [best.text for best in translated]
         test.scores_file.unlink(missing_ok=True)  # of a run that was prolonged: they are not those of the new lines
         for path, lines in ((test.source, sources), (test.references, references), (test.hypotheses, translations)):
             write_lines(path, lines)
@@ -337,6 +339,8 @@ def _score_tests(run: TranslatorRun, prepared: Prepared, console: Screen) -> Non
         label = f"test {code}".strip()
         told = ", ".join(f"{METRICS[name].label} {values.measures[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values.lines:,} lines)")
+        for note, number in Counter(note for best in translated for note in best.notes).items():
+            console.print(f"  {note} ({number:,} lines)")
         console.print(f"  {meaning_of(values.bleu, references, tokenized)}")
 
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 import qknorm
 from qknorm.attention.graft import GraftedNorm
-from qknorm.attention.rotary import Pairing
 from qknorm.data.batches import Batch
 from qknorm.models.gpt import GPT, GPTConfig
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
+from qknorm.ops.rotary import Pairing
 from tests.attention.hugging_face import tiny
 
 CONFIG = GPTConfig(8, context=24, layers=2, heads=2, dim=32, dropout=0.0, qk_norm="none")
@@ -79,7 +79,7 @@ def test_less_is_not(model: GPT, strength: float) -> None:
 
 def test_a_grafted_model_is_one_of_the_usual_kind(model: GPT) -> None:
     qknorm.graft(model, [windows()], move=0.0)
-    usual = GPT(dataclasses.replace(CONFIG, qk_norm="lp", per_head_scale=True))
+    usual = GPT(dataclasses.replace(CONFIG, qk_norm={"kind": "lp", "per_head_scale": True}))
     usual.load_state_dict(model.state_dict())
     assert copying_loss(usual) == pytest.approx(copying_loss(model), rel=1e-5)
 

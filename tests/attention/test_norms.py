@@ -256,6 +256,10 @@ class TestKinds:
         assert kind_of("halved") == kind_of({"kind": "halved"}) == HalvedKind()
         assert QKNormAttention(DIM, HEADS, qk_norm="halved").softmax_scale == 2 * (DIM // HEADS) ** -0.5
 
+    def test_g_may_be_kept_at_its_start(self) -> None:
+        query = LpKind(scale_init=5.0, learn_scale=False).make(Heads(HEADS, 4)).query
+        assert [(float(g), g.requires_grad) for g in query.parameters()] == [(5.0, False)]
+
     @pytest.mark.parametrize("eps", [1e-6, 0.5])
     def test_rms_is_what_qwen3_has(self, eps: float) -> None:
         """Its formula: the mean of squares, eps inside of the root, a weight per dimension, then 1/√head_dim."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import qknorm
+from qknorm.attention.norms import LpKind
 from qknorm.attention.observed import Attended, observing
 from qknorm.attention.watch import Diagnosis, diagnose
 from qknorm.models.gpt import GPT, GPTConfig
@@ -38,21 +39,21 @@ def seen_in(model: nn.Module, *inputs: Tensor) -> dict[str, Attended]:
 
 
 def test_equal_weights_have_all_the_entropy() -> None:
-    for layer in diagnosed(gpt(scale_init=0.0)):
+    for layer in diagnosed(gpt(qk_norm=LpKind(scale_init=0.0))):
         assert layer["entropy"] == pytest.approx([1.0, 1.0], abs=1e-5)
         assert layer["saturated"] == [0.0, 0.0]
         assert layer["largest_logit"] == [0.0, 0.0]
 
 
 def test_a_huge_g_saturates() -> None:
-    for layer in diagnosed(gpt(scale_init=1e5)):
+    for layer in diagnosed(gpt(qk_norm=LpKind(scale_init=1e5))):
         assert max(layer["entropy"]) < 0.2
         assert min(layer["saturated"]) > 0.6
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, 4.0])
 def test_no_logit_exceeds_its_bound(p: float) -> None:
-    for layer in diagnosed(gpt(p=p, scale_init=7.0, per_head_scale=True)):
+    for layer in diagnosed(gpt(qk_norm=LpKind(p, scale_init=7.0, per_head_scale=True))):
         assert layer["g"] == pytest.approx([7.0] * 2)
         assert layer["bound"] == pytest.approx([7.0 * 16 ** max(0.0, 1 - 2 / p)] * 2)
         assert all(logit <= bound * 1.0001 for logit, bound in zip(layer["largest_logit"], layer["bound"], strict=True))
@@ -152,7 +153,7 @@ def test_what_was_compiled_in_place_is_seen(kind: type[nn.Module]) -> None:
 
 
 def test_rows_and_table_show_every_head() -> None:
-    model, numbers = gpt(per_head_scale=True), characters()
+    model, numbers = gpt(qk_norm=LpKind(per_head_scale=True)), characters()
     with qknorm.watch(model) as watched:
         model(numbers, numbers)
     rows, (heading, *lines) = watched.rows(), watched.table().splitlines()

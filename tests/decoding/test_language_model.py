@@ -13,7 +13,7 @@ from qknorm.errors import InputError
 from qknorm.models.gpt import GPT, GPTConfig
 
 
-@pytest.fixture(params=[{"qk_norm": None}, {"p": 3.0}])
+@pytest.fixture(params=[{"qk_norm": None}, {"qk_norm": {"kind": "lp", "p": 3.0}}])
 def writer(request: pytest.FixtureRequest) -> LanguageModel:
     torch.manual_seed(1)
     model = GPT(GPTConfig(26, context=12, layers=2, heads=2, dim=16, **request.param))

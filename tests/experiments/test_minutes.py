@@ -9,6 +9,7 @@ import pytest
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell
 from qknorm.experiments.minutes import PLAN, by_one_plan
+from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import Recipe, checked
 from qknorm.screen import Screen
 from qknorm.training import planned
@@ -56,7 +57,7 @@ def test_what_one_run_asks_for_is_not_laid_under_another(text: Path) -> None:
     recipes = [
         checked(Recipe, {"data": data, "model": {**shape, **own}, "minutes": 1, "training": training}, "")
         for own, training in (
-            ({"qk_norm": "none", "norm": "scale", "per_head_scale": True}, {"peak": 0.5, "seed": 7}),
+            ({"qk_norm": "none", "norm": "scale", "fix_norm": False}, {"peak": 0.5, "seed": 7}),
             ({"p": 3.0}, {"seed": 7}),
         )
     ]
@@ -64,9 +65,8 @@ def test_what_one_run_asks_for_is_not_laid_under_another(text: Path) -> None:
     baseline, ours = [
         cell.recipe for cell in by_one_plan(given, text / "runs", QUIET, threads=1) if isinstance(cell.recipe, Recipe)
     ]
-    assert (baseline.model.qk_norm, baseline.model.norm, baseline.model.per_head_scale) == ("none", "scale", True)
-    assert (ours.model.qk_norm, ours.model.norm, ours.model.per_head_scale) == ("lp", "layer", False)
-    assert (baseline.model.p, ours.model.p) == (2.0, 3.0)
+    assert (baseline.model.qk_norm.kind, baseline.model.norm, baseline.model.fix_norm) == ("none", "scale", False)
+    assert (ours.model.qk_norm, ours.model.norm, ours.model.fix_norm) == (LpRecipe(p=3.0), "layer", True)
     assert (baseline.training.peak, baseline.training.seed, ours.training.seed) == (0.5, 7, 7)
     assert ours.training.peak == peak_for(16)
     assert baseline.training.max_updates == ours.training.max_updates is not None

@@ -57,7 +57,7 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
     for path in kept:
         assert Run(path.parent).recipe.training.model_dump(exclude={"peak"}) == planned, "one plan for both"
     models = {path.parent.name: load_recipe(path.with_name("recipe.yaml")).model for path in kept}
-    assert {name: (model.qk_norm, model.norm) for name, model in models.items()} == {
+    assert {name: (model.qk_norm.kind, model.norm) for name, model in models.items()} == {
         "baseline": ("none", "scale"),
         "qknorm": ("lp", "layer"),
     }

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from qknorm import parameter_groups
+from qknorm.attention.norms import LpKind
 from qknorm.models.gpt import GPT, GPTConfig
 
 
@@ -15,7 +16,7 @@ def tiny(**changes: Any) -> GPT:
     return GPT(GPTConfig(11, **settings)).eval()
 
 
-KINDS = [{"qk_norm": None}, {"p": 1.0}, {"p": 3.0, "per_head_scale": True}, {"qk_norm": "rms"}]
+KINDS = [{"qk_norm": None}, {"qk_norm": LpKind(1.0)}, {"qk_norm": LpKind(3.0, per_head_scale=True)}, {"qk_norm": "rms"}]
 
 
 @pytest.mark.parametrize("changes", KINDS)
@@ -29,7 +30,7 @@ def test_steps_with_a_cache_give_what_reading_all_at_once_gives(changes: dict[st
 
 
 def test_the_loss_is_that_of_the_steps() -> None:
-    model, characters = tiny(p=3.0), torch.randint(11, (2, 9))
+    model, characters = tiny(qk_norm=LpKind(3.0)), torch.randint(11, (2, 9))
     with torch.no_grad():
         steps = [model.step(characters[:, : i + 1], model.start()).log_softmax(-1) for i in range(8)]
         chosen = [step.gather(1, characters[:, i + 1 : i + 2]) for i, step in enumerate(steps)]
@@ -62,7 +63,7 @@ def test_the_start_is_that_of_gpt_2() -> None:
 def test_the_weights_do_not_depend_on_the_norm() -> None:
     """So that runs that differ in p alone start from the same point."""
     weights = []
-    for changes in ({"qk_norm": None}, {"p": 1.0}, {"p": 4.0}):
+    for changes in ({"qk_norm": None}, {"qk_norm": LpKind(1.0)}, {"qk_norm": LpKind(4.0)}):
         torch.manual_seed(3)
         model = tiny(**changes)
         weights.append([parameter for name, parameter in model.named_parameters() if "q_norm" not in name])
@@ -71,7 +72,7 @@ def test_the_weights_do_not_depend_on_the_norm() -> None:
 
 
 def test_weight_decay_reaches_matrices_only() -> None:
-    model = tiny(bias=True, per_head_scale=True)
+    model = tiny(bias=True, qk_norm=LpKind(per_head_scale=True))
     decayed, undecayed = (group["params"] for group in parameter_groups(model, 0.1))
     assert all(parameter.dim() == 2 for parameter in decayed)
     assert all(parameter.dim() < 2 for parameter in undecayed)

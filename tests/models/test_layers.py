@@ -3,14 +3,6 @@ from __future__ import annotations
 import torch
 
 from qknorm.models.layers import sinusoids
-from tests.models.test_translator import model
-
-
-def test_a_factor_that_is_fixed_or_absent_does_not_learn() -> None:
-    for scale, value in (("fixed", 5.0), ("absent", 1.0)):
-        attention = model(scale=scale, scale_init=5.0).decoder[0].attention
-        assert not attention.q_norm.scale.requires_grad  # type: ignore[union-attr]
-        assert float(attention.q_norm.scale) == value  # type: ignore[union-attr, arg-type]
 
 
 def test_positions_are_sines_then_cosines() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from qknorm.attention.norms import LpKind
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import EOS, PAD
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
@@ -23,7 +24,7 @@ TINY = TranslatorConfig(
     attention_dropout=0.0,
     relu_dropout=0.0,
     embedding_dropout=0.0,
-    scale_init=6.0,  # at √head_dim a fresh "lp" equals a fresh "rms"
+    qk_norm=LpKind(scale_init=6.0),  # at √head_dim a fresh "lp" equals a fresh "rms"
 )
 BATCH = Batch.of([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]])
 
@@ -36,10 +37,9 @@ CHOICES: list[dict[str, Any]] = [
     {"qk_norm": "none"},
     {"qk_norm": "rms"},
     {"qk_norm": "layer"},
-    {"p": 3.0, "per_head_scale": True},
-    {"scale": "fixed", "scale_init": 5.0},
-    {"scale": "absent"},
-    {"normalize_value": True},
+    {"qk_norm": LpKind(3.0, scale_init=6.0, per_head_scale=True)},
+    {"qk_norm": LpKind(scale_init=5.0, learn_scale=False)},
+    {"qk_norm": LpKind(scale_init=6.0, normalize_value=True)},
 ]
 
 

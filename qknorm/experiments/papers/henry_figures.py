@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from qknorm.attention.watch import normalized_entropy
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Explanation, Translator
 from qknorm.experiments.figures import STYLE, look, save
@@ -89,7 +89,7 @@ def heads(explanation: Explanation, label: str) -> Figure:
         image = axis.imshow(weights[head].numpy(), cmap="cividis", vmin=0, vmax=1)
         axis.set_xticks(range(len(pieces)), pieces, rotation=90, fontsize=8)
         axis.set_yticks(range(len(pieces)), pieces, fontsize=8)
-        axis.set_title(f"head {head + 1}, entropy {_relative_entropy(weights[head]).mean():.2f}")
+        axis.set_title(f"head {head + 1}, entropy {normalized_entropy(weights[head], len(pieces)).mean():.2f}")
         axis.tick_params(length=0)
     figure.colorbar(image, ax=axes, shrink=0.5, label="attention weight")
     figure.suptitle(f"{label}: encoder layer {layer + 1}, self-attention")
@@ -102,13 +102,7 @@ def entropies(translator: Translator, sources: Sequence[str]) -> Tensor:
     usable = [line for line, length in zip(sources, lengths, strict=True) if 3 <= length <= (translator.longest or 100)]
     # The encoder does not depend on the translation, so an empty one will do.
     maps = [translator.explain(line, "").attention.encoder for line in usable[:_SENTENCES]]
-    return torch.stack([_relative_entropy(weights).mean(-1) for weights in maps]).mean(0)
-
-
-def _relative_entropy(weights: Tensor) -> Tensor:
-    """Of each query, as a share of the entropy of equal weights."""
-    entropy: Tensor = torch.special.entr(weights).sum(-1)
-    return entropy / math.log(weights.shape[-1])
+    return torch.stack([normalized_entropy(weights, weights.shape[-1]).mean(-1) for weights in maps]).mean(0)
 
 
 class Course(NamedTuple):

@@ -19,7 +19,8 @@ from qknorm.experiments.minutes import by_plan, kept_plan
 from qknorm.experiments.papers.sizes import MEDIUM_MINUTES, STAND_IN, Size, settings
 from qknorm.experiments.papers.table import FULL, PAIRS, RowRecipe, TableRecipe, names
 from qknorm.runs.contents import TranslationResult
-from qknorm.runs.recipe import Recipe, RecipePart, checked, merged
+from qknorm.runs.recipe import Recipe, checked, merged
+from qknorm.runs.recipe_part import RecipePart
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
 

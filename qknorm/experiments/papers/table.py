@@ -19,7 +19,8 @@ from qknorm.data.textfiles import open_bytes
 from qknorm.errors import InputError
 from qknorm.experiments.citations import known_paper
 from qknorm.experiments.papers.sizes import SIZES, Size
-from qknorm.runs.recipe import DirectionRecipe, Loader, RecipePart, merged
+from qknorm.runs.recipe import DirectionRecipe, Loader, merged
+from qknorm.runs.recipe_part import RecipePart
 
 Changes = dict[str, dict[str, Any]]
 """Keys of a recipe by their part, such as {"model": {"heads": 2}}."""

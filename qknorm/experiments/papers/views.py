@@ -14,6 +14,7 @@ from qknorm.experiments.papers import differences_figure, henry_figures, rates_f
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
 from qknorm.experiments.papers.results import Result, Row, hours_of, planned_for, rate_caveats, result_of
 from qknorm.runs.contents import TranslationResult
+from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import ModelRecipe
 from qknorm.runs.translator_run import TranslatorRun
 
@@ -155,7 +156,7 @@ def _published(value: float | None) -> str:
 
 def _length(model: ModelRecipe, scale_init: float | None) -> str:
     """L, of which g = log2(L² − L) is made; empty where g starts otherwise, or there is none."""
-    if scale_init is None or model.scale_init != "henry":
+    if scale_init is None or not isinstance(model.qk_norm, LpRecipe) or model.qk_norm.scale_init != "henry":
         return ""
     return f"{(1 + math.sqrt(1 + 4 * 2**scale_init)) / 2:.0f}"
 

@@ -117,7 +117,7 @@ class Contest:
 def systems_of(runs: Sequence[TrainedTranslator]) -> list[System]:
     """Those with plain attention first: they are what normalisation is compared with."""
     groups: list[list[TrainedTranslator]] = []
-    for run in sorted(runs, key=lambda run: run.recipe.model.qk_norm != "none"):
+    for run in sorted(runs, key=lambda run: run.recipe.model.qk_norm.kind != "none"):
         for group in groups:
             if _differ_in_seed_alone(run, group):
                 group.append(run)

@@ -135,7 +135,7 @@
         const head = place < heads.length ? place : -1;
         const button = element("button", "", value.toFixed(2));
         button.type = "button";
-        button.setAttribute("aria-label", `layer ${layer + 1}, ${head < 0 ? "mean of all heads" : `head ${head + 1}`}: ${value.toFixed(2)} bits`);
+        button.setAttribute("aria-label", `layer ${layer + 1}, ${head < 0 ? "mean of all heads" : `head ${head + 1}`}: ${value.toFixed(2)}`);
         button.setAttribute("aria-pressed", chosen.layer === layer && chosen.head === head);
         button.addEventListener("click", () => {
           choose({ layer, head }, true);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qknorm.runs.language_recipe import GPTRecipe
+from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import ModelRecipe
 
 FEW = 3
@@ -24,9 +25,11 @@ def counted(count: int, thing: str) -> str:
 
 
 def attention(model: ModelRecipe | GPTRecipe) -> str:
+    norm = model.qk_norm
+    if isinstance(norm, LpRecipe):
+        return f"queries and keys normalised, p = {norm.p:g}"
     return {
-        "lp": f"queries and keys normalised, p = {model.p:g}",
         "rms": "queries and keys by RMSNorm",
         "layer": "queries and keys by LayerNorm",
         "none": "plain scaled dot products",
-    }.get(model.qk_norm, f"queries and keys normalised ({model.qk_norm})")
+    }.get(norm.kind, f"queries and keys normalised ({norm.kind})")

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import field_validator
 
 from qknorm.experiments.citations import known_paper
-from qknorm.runs.recipe import RecipePart
+from qknorm.runs.recipe_part import RecipePart
 
 Shows = Literal["p", "rates", "scores"]
 OF_LOSSES: frozenset[Shows] = frozenset({"p", "rates"})

@@ -22,7 +22,8 @@ from qknorm.experiments.sweep.about import OF_LOSSES, About
 from qknorm.experiments.sweep.results import PLAN
 from qknorm.runs.any_recipe import SWEEP_KEYS, AnyRecipe, kind_of
 from qknorm.runs.language_recipe import LanguageRecipe
-from qknorm.runs.recipe import Recipe, checked, read_recipe, say_what_is_renamed, with_overrides
+from qknorm.runs.norm_recipe import LpRecipe, options_apart
+from qknorm.runs.recipe import Recipe, checked, merged, read_recipe, say_what_is_renamed, with_overrides
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS
 
@@ -97,13 +98,9 @@ def _resized(
     if size not in sizes:
         known = f"it has {', '.join(sizes)}" if sizes else "it has no sizes"
         raise InputError(f"{path} has no size {size!r}; {known}")
-    merged, shrunk = dict(content), {}
-    for part, changes in sizes[size].items():
-        if part == "shrunk":
-            shrunk = {part: changes}
-        else:
-            merged[part] = {**content.get(part, {}), **changes} if isinstance(changes, dict) else changes
-    return merged, shrunk
+    changes = dict(sizes[size])
+    shrunk = {"shrunk": changes.pop("shrunk")} if "shrunk" in changes else {}
+    return merged(content, changes), shrunk
 
 
 _Key = tuple[str, str]  # part and key, such as model and p
@@ -160,13 +157,13 @@ def _cell(
     path: Path,
     baseline: Mapping[str, Any],
 ) -> Cell:
-    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in content.items()}
     settings = dict(baseline)
     for (part, key), value in chosen.items():
-        merged.setdefault(part, {})[key] = value
-        settings[key] = value
+        content = merged(content, {part: {key: value}})
+        settings |= {name: _in_words(name, value) if isinstance(value, Mapping) else value
+                     for name, value in options_apart({key: value}).items()}  # fmt: skip
     name = "_".join(f"{key}-{_in_words(key, value)}" for key, value in settings.items()) or "only"
-    return Cell(name, settings, checked(kind, merged | {"name": name}, str(path)), is_baseline=bool(baseline))
+    return Cell(name, settings, checked(kind, merged(content, {"name": name}), str(path)), is_baseline=bool(baseline))
 
 
 def _sharing_runs(cells: Sequence[Cell]) -> list[Cell]:
@@ -179,13 +176,15 @@ def _what_it_does(recipe: AnyRecipe) -> str:
     """Equal for runs that come to the same. What minutes will decide is not known yet, so defaults say nothing then."""
     done = recipe.model_dump(exclude={"name"}, exclude_unset=isinstance(recipe, Recipe) and recipe.minutes is not None)
     if isinstance(recipe, LanguageRecipe):
-        done["model"]["start"] = recipe.model.sharp_as
-        if recipe.model.qk_norm != "lp":  # then nothing of the norm is read
-            done["model"] |= dict.fromkeys(("p", "start", "scale_init"))
+        norm = recipe.model.qk_norm
+        if isinstance(norm, LpRecipe):
+            done["model"]["qk_norm"]["start"] = norm.sharp_as
     return json.dumps(done)
 
 
 def _in_words(key: str, value: Any) -> str:
+    if isinstance(value, Mapping):  # a kind of normalisation with its options
+        return "-".join(str(word) for option in value.items() for word in option if word != "kind")
     return f"{value:02d}" if key == "fold" else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -88,7 +88,7 @@ class RunResult:
     def named(self, leave_out: str = "") -> str:
         """The kind of normalisation in words, and what else only this baseline has."""
         if self.start == PLAIN:
-            norm = _NORMS[self.settings["qk_norm"]]
+            norm = _NORMS.get(self.settings["qk_norm"], self.settings["qk_norm"])
         else:
             norm = "Lp norm" if self.p is None else f"p = {self.p:g}"
         sharp = [] if self.sharp_as is None else [f"as sharp as p = {self.sharp_as:g}"]

@@ -15,6 +15,7 @@ from qknorm.experiments.papers.sizes import Size
 from qknorm.experiments.papers.table import names
 from qknorm.experiments.papers.views import view
 from qknorm.experiments.slurm import Slurm
+from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import Recipe
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
@@ -212,9 +213,10 @@ class TestMinutes:
         assert {recipe.minutes for recipe in first.values()} == {None}
         for name, recipe in first.items():
             rate, p = (0.002 if "0.002" in name else 0.004), (3.0 if "p3" in name else 2.0)
-            assert (recipe.training.peak, recipe.model.p) == (rate, p)
+            assert (recipe.training.peak, recipe.model.qk_norm) == (rate, LpRecipe(p=p))
         alike = [
-            recipe.model_dump(exclude={"name": True, "training": {"peak"}, "model": {"p"}}) for recipe in first.values()
+            recipe.model_dump(exclude={"name": True, "training": {"peak"}, "model": {"qk_norm"}})
+            for recipe in first.values()
         ]
         assert all(recipe == alike[0] for recipe in alike)
 

@@ -9,6 +9,7 @@ import pytest
 from qknorm.experiments.report.collect import TrainedTranslator, collect
 from qknorm.experiments.report.contests import contests_of, systems_of
 from qknorm.runs.contents import Scores
+from qknorm.runs.recipe import Recipe, checked, merged
 
 
 @pytest.fixture
@@ -18,10 +19,8 @@ def run(trained_run: Path) -> TrainedTranslator:
 
 
 def varied(run: TrainedTranslator, name: str, seed: int = 1, **model: Any) -> TrainedTranslator:
-    training, shape = run.recipe.training.model_copy(update={"seed": seed}), run.recipe.model.model_copy(update=model)
-    return replace(
-        run, name=name, recipe=run.recipe.model_copy(update={"name": name, "training": training, "model": shape})
-    )
+    changes = {"name": name, "training": {"seed": seed}, "model": model}
+    return replace(run, name=name, recipe=checked(Recipe, merged(run.recipe.model_dump(), changes), name))
 
 
 def test_seeds_become_one_system(run: TrainedTranslator) -> None:

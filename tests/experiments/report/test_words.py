@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from qknorm.experiments.report.words import attention, counted, heading
+from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import ModelRecipe
 
 
@@ -16,5 +17,5 @@ def test_small_numbers_are_words() -> None:
 
 
 def test_attention_is_described_by_its_norm() -> None:
-    assert attention(ModelRecipe(p=3.0)) == "queries and keys normalised, p = 3"
-    assert attention(ModelRecipe(qk_norm="none")) == "plain scaled dot products"
+    assert attention(ModelRecipe(qk_norm=LpRecipe(p=3.0))) == "queries and keys normalised, p = 3"
+    assert attention(ModelRecipe.model_validate({"qk_norm": "none"})) == "plain scaled dot products"

@@ -8,7 +8,7 @@ from qknorm.attention.scale import comparable_scale, henry_scale
 from qknorm.errors import InputError
 from qknorm.experiments.sweep.grid import plan
 from qknorm.runs.language_recipe import LanguageRecipe
-from qknorm.runs.language_run import gpt_config
+from qknorm.runs.language_run import scale_start
 from qknorm.runs.recipe import Recipe
 from tests.sweeps import TINY, TRANSLATORS
 
@@ -24,7 +24,7 @@ def test_the_second_papers_sweep_in_every_size(size: str, folds: int) -> None:
     assert len(planned.runs) == len({cell.name for cell in planned.runs}) == 14 * folds
     recipes = [cell.recipe for cell in planned.cells if isinstance(cell.recipe, LanguageRecipe)]
     assert {recipe.model.heads for recipe in recipes} == {6}
-    assert len([recipe for recipe in recipes if recipe.model.qk_norm == "none"]) == folds
+    assert len([recipe for recipe in recipes if recipe.model.qk_norm.kind == "none"]) == folds
     assert [cell.settings["fold"] for cell in planned.cells] == sorted(cell.settings["fold"] for cell in planned.cells)
     layers = 2 if size == "smoke" else 6
     assert {recipe.model.layers for recipe in recipes} == {layers}
@@ -91,7 +91,10 @@ def test_the_default_plan_is_compared_with_and_without_normalisation_at_each_rat
     recipes = [cell.recipe for cell in plan(RECIPE.with_name("better-start.yaml")).cells]
     translators = [recipe for recipe in recipes if isinstance(recipe, Recipe)]
     assert len(translators) == 2 * 2 * 4
-    assert {(recipe.model.qk_norm, recipe.model.norm) for recipe in translators} == {("none", "scale"), ("lp", "layer")}
+    assert {(recipe.model.qk_norm.kind, recipe.model.norm) for recipe in translators} == {
+        ("none", "scale"),
+        ("lp", "layer"),
+    }
     assert {recipe.minutes for recipe in translators} == {30}
 
 
@@ -117,10 +120,10 @@ def test_the_second_paper_s_sweeps_cite_it(name: str) -> None:
 def test_p_2_can_start_as_sharp_as_p_4_does() -> None:
     cells = {cell.name: cell.recipe for cell in plan(RECIPE.with_name("lp-heads.yaml"), "small").cells}
     recipes = [cells[f"p-{p}_start-{start}_peak-0.001_fold-00"] for p, start in ((4, "same"), (2, "4"))]
-    same, sharp = (gpt_config(recipe.model, 65) for recipe in recipes if isinstance(recipe, LanguageRecipe))
-    assert same.scale_init == pytest.approx(henry_scale(128))
-    assert sharp.scale_init is not None
-    assert comparable_scale(4, 64, sharp.scale_init) == pytest.approx(same.scale_init)
+    same, sharp = (scale_start(recipe.model) for recipe in recipes if isinstance(recipe, LanguageRecipe))
+    assert same == pytest.approx(henry_scale(128))
+    assert sharp is not None
+    assert comparable_scale(4, 64, sharp) == pytest.approx(same)
 
 
 @pytest.mark.parametrize(

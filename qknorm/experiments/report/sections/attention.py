@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -11,6 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from qknorm.attention.watch import normalized_entropy
 from qknorm.data.subwords import SPECIAL_PIECES, Scheme
 from qknorm.decoding.translator import Explanation, Translator
 from qknorm.errors import InputError
@@ -59,8 +59,8 @@ attention, which always adds up to 100 %. Point at a piece, or move with the arr
       <div id="viewer-keys" class="pieces" role="group" aria-labelledby="viewer-keys-label"></div>
       <p id="viewer-says" class="says" aria-live="polite"></p>
       <h4>Entropy of each head</h4>
-      <p class="how">In bits, for this sentence: 0 means that every piece looks at a single one; each bit more
-      doubles the number of pieces that are looked at. Press a number to see its head.</p>
+      <p class="how">For this sentence: 0 means that every piece looks at a single one, 1 that it looks at all alike.
+      Press a number to see its head.</p>
       {% call scrolling("Entropy of each head") %}<table id="viewer-entropy"></table>{% endcall %}
     </div>
     <div>
@@ -150,8 +150,9 @@ def _sentence(line: str, explanation: Explanation, scheme: Scheme) -> dict[str, 
 
 
 def _map(weights: Tensor, causal: bool) -> dict[str, Any]:
-    """(layers, heads, queries, keys) in bytes, and the entropy of each head in bits."""
-    entropy = torch.special.entr(weights).sum(-1) / math.log(2)
+    """(layers, heads, queries, keys) in bytes, and the entropy of each head."""
+    keys = weights.shape[-1]
+    entropy = normalized_entropy(weights, torch.arange(1, keys + 1) if causal else keys)
     if causal and entropy.shape[-1] > 1:
         entropy = entropy[..., 1:]  # the first has nothing to choose
     steps = (weights * 255).round().to(torch.uint8)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import yaml
 
 from qknorm.experiments.report.contests import System
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Section
-from qknorm.runs.recipe import RecipePart
+from qknorm.runs.recipe import flat
+from qknorm.runs.recipe_part import RecipePart
 
 
 @dataclass(frozen=True)
@@ -52,19 +53,12 @@ class Settings(Section):
 
 def _differences(systems: Sequence[System]) -> list[tuple[str, list[str]]]:
     """The keys in which the recipes differ, with each system's value."""
-    flat = [_flat(system.first.recipe) for system in systems]
-    keys = dict.fromkeys(key for recipe in flat for key in recipe)
+    recipes = [flat(system.first.recipe) for system in systems]
+    keys = dict.fromkeys(key for recipe in recipes for key in recipe)
     rows = [
-        (key, [str(recipe.get(key, "")) for recipe in flat]) for key in keys if key not in ("name", "training.seed")
+        (key, [str(recipe.get(key, "")) for recipe in recipes]) for key in keys if key not in ("name", "training.seed")
     ]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
-
-
-def _flat(recipe: RecipePart) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for part, value in recipe.model_dump(mode="json").items():
-        flat |= {f"{part}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {part: value}
-    return flat
 
 
 def _as_yaml(recipe: RecipePart) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Self
 
 from qknorm.experiments.report import words
@@ -49,7 +48,7 @@ seed){% endif %}.</p>
 
 def _group(system: System) -> Group:
     run = system.first
-    if run.recipe.model.qk_norm != "lp":
+    if run.recipe.model.qk_norm.kind != "lp":
         return Group(system.name, f"has no g: its attention is that of {words.attention(run.recipe.model)}.", [])
     if not any(each.scales for each in run.validations):
         return Group(system.name, "has learned no g so far.", [])
@@ -66,10 +65,6 @@ def scale_lines(validations: Sequence[ValidationLine], pattern: str, start: floa
     names = dict.fromkeys(name for each in validations for name in each.scales if re.fullmatch(pattern, name))
     lines = []
     for layer, name in enumerate(names):
-        course = [(float(each.step), _mean(each.scales[name])) for each in validations if name in each.scales]
+        course = [(float(each.step), each.mean_scales[name]) for each in validations if name in each.scales]
         lines.append(Line(f"layer {layer + 1}", [(0.0, start), *course] if start is not None else course, layer))
     return lines
-
-
-def _mean(value: float | list[float]) -> float:
-    return fmean(value) if isinstance(value, list) else value

@@ -24,9 +24,7 @@ def test_every_attention_weight_is_in_the_page(html: str) -> None:
                 assert result["shape"] == [layers, heads, sizes[queries], sizes[keys]]
                 assert len(result["weights"]) == math.ceil(math.prod(result["shape"]) / 3) * 4
                 assert len(result["entropy"]) == layers
-                assert all(
-                    0 <= value <= math.log2(sizes[keys]) + 0.01 for layer in result["entropy"] for value in layer
-                )
+                assert all(0 <= value <= 1 for layer in result["entropy"] for value in layer)
 
 
 def test_a_head_that_was_taught_alignments_is_named(html: str, trained_run: Path, tmp_path: Path) -> None:

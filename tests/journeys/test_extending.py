@@ -1,0 +1,69 @@
+"""What CONTRIBUTING.md says of the cost of change: each thing is added here from outside of the package, and used."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from qknorm.attention.module import parameter_groups
+from qknorm.attention.norms import KINDS, HeadRMSNorm, Heads, Norms
+from qknorm.data.textfiles import write_lines
+from qknorm.optimisation.optimisers import OPTIMISERS, OptimiserSettings
+from tests.journeys.conftest import Command
+
+RECIPE = """
+task: language
+name: mine
+data: {file: text, folds: 2, fold: 0}
+model: {layers: 1, heads: 2, dim: 16, context: 16}
+training: {batch: 4, iterations: 2, warmup: 1, validate_every: 2, validation_windows: 2}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    write_lines(tmp_path / "text", ["the quick brown fox jumps over the lazy dog"] * 20)
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    return "mine.yaml"
+
+
+@dataclass(frozen=True)
+class GainKind:
+    """RMSNorm of queries alone, times a constant."""
+
+    gain: float = 1.0
+
+    def make(self, heads: Heads) -> Norms:
+        return Norms(HeadRMSNorm(heads.dim), nn.Identity(), nn.Identity(), self.gain * heads.dim**-0.5)
+
+
+def test_a_norm_is_a_class_and_its_line(recipe: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "gain", GainKind)
+    done = command("train", recipe, "qk_norm={kind: gain, gain: 2}")
+    assert done.code == 0, done.errors
+    assert "kind: gain\n    gain: 2\n" in Path("runs/mine/recipe.yaml").read_text()
+    assert command("generate", "runs/mine", "--prompt", "the ", "--tokens", "3").code == 0
+
+    done = command("sweep", recipe, "qk_norm=[lp, gain, {kind: gain, gain: 2}]", "name=kinds", "--jobs", "1")
+    assert done.code == 0, done.errors
+    with Path("runs/kinds/results.csv").open() as file:
+        assert [row["qk_norm"] for row in csv.DictReader(file)] == ["lp", "gain", "gain-gain-2"]
+    done = command("train", recipe, "qk_norm={kind: gain, gian: 2}", "name=other")
+    assert (done.code, "gian cannot be set for qk_norm='gain': it has gain" in done.errors) == (2, True)
+
+
+def test_an_optimiser_is_a_function_and_its_line(
+    recipe: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sgd(model: nn.Module, settings: OptimiserSettings) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameter_groups(model, settings.weight_decay), lr=0.0, momentum=0.9)
+
+    monkeypatch.setitem(OPTIMISERS, "sgd", sgd)
+    done = command("train", recipe, "optimizer=sgd")
+    assert done.code == 0, done.errors
+    assert "optimizer: sgd" in Path("runs/mine/recipe.yaml").read_text()
