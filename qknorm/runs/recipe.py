@@ -17,7 +17,7 @@ from qknorm.data import corpora
 from qknorm.data.subwords import Scheme, looks_tokenized
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
-from qknorm.metrics.table import DEV_METRICS
+from qknorm.metrics.table import METRICS
 from qknorm.models.layers import NormKind, Placement
 from qknorm.models.translator import TranslatorConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
@@ -218,7 +218,7 @@ class TrainingRecipe(RecipePart):
     """Training ends when the decayed learning rate falls below this."""
     stop_after: int | None = Field(None, ge=1)
     """Training ends when this many validations in a row brought no better score; with `trapezoid`, its decay begins."""
-    metric: Annotated[str, OneOf(DEV_METRICS)] = "bleu"
+    metric: Annotated[str, OneOf(METRICS, lambda metric: not metric.of_tokens)] = "bleu"
     """The dev score by which the best checkpoint is chosen, the learning rate decayed and training ended. Plans take
     `chrf` where most lines are too short for BLEU."""
     average: int = Field(1, ge=1)
@@ -264,17 +264,32 @@ class DecodingRecipe(RecipePart):
     """A translation has at most this many pieces more than its source."""
 
 
-class Recipe(RecipePart):
+class AnyRecipe(RecipePart):
+    """What the recipes of all tasks have. Each has a `data` of its own, and mostly a `model` and a `training`, too."""
+
+    title: ClassVar[str]
+    """Of its keys, in docs/recipes.md."""
+    product: ClassVar[str]
+    """What comes out, with its article."""
+    command: ClassVar[str]
+    """What that is used with."""
+
+    task: str
+    """What is learned: translation, language, …"""
+    name: str = Field("run", coerce_numbers_to_str=True)
+    """The run folder is runs/NAME."""
+    data: RecipePart
+
+
+class Recipe(AnyRecipe):
     """One translation run."""
 
+    title: ClassVar[str] = "Translation"
     product: ClassVar[str] = "a translator"
     command: ClassVar[str] = "translate"
-    """What it is used with."""
 
     task: Literal["translation"] = "translation"
     """What is learned; `language` is a recipe of another kind."""
-    name: str = Field("run", coerce_numbers_to_str=True)
-    """The run folder is runs/NAME."""
     minutes: float | None = Field(None, gt=0)
     """How long the run may take. What the recipe leaves open is planned for it, and stands in the run's own recipe."""
     data: DataRecipe

@@ -21,7 +21,7 @@ from qknorm import processes
 from qknorm.counting.kept import translations
 from qknorm.data.batches import Batch, BatchSampler
 from qknorm.data.prepared import Prepared, PreparedSet
-from qknorm.metrics.short import is_too_short_for_bleu
+from qknorm.metrics.table import is_too_short_for_bleu
 from qknorm.ops import load_kernels
 from qknorm.ops.products import HAS_HALF_PRODUCTS
 from qknorm.optimisation.optimisers import make_optimiser

@@ -11,7 +11,7 @@ from qknorm.errors import InputError
 from qknorm.runs.any_recipe import load_any_recipe
 from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import load_recipe, make_recipe, save_recipe
-from qknorm.runs.run import Run
+from qknorm.runs.translator_run import TranslatorRun
 
 BASE = {"data": {"corpus": "phrasebook-en-gl"}}
 
@@ -226,7 +226,7 @@ def test_a_setting_replaces_the_key_of_either_name() -> None:
 
 def test_a_recipe_says_new_names_and_a_run_folder_keeps_quiet(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     (tmp_path / "recipe.yaml").write_text("data: {corpus: phrasebook-en-gl}\nmodel: {attention: dot}")
-    recipe = Run.open(tmp_path).recipe
+    recipe = TranslatorRun.open(tmp_path).recipe
     assert recipe.model.qk_norm.kind == "none"
     assert not recwarn.list
     with pytest.warns(UserWarning, match="model.attention=dot is written model.qk_norm=none now"):
