@@ -145,8 +145,8 @@ def test_stairs_only_go_down() -> None:
     ],
 )
 def test_every_way_to_import_is_seen(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TREES, "attention/new.py", ast.parse(line))
-    assert {room_of(other) for other in imported("attention/new.py")} == {"hf"}
+    monkeypatch.setitem(TREES, "attention/new.py", ast.parse(f"{line}\nqknorm.Translator"))
+    assert {room_of(other) for other in imported("attention/new.py")} == {"hf", "decoding"}
 
 
 def test_the_library_needs_torch_alone() -> None:
