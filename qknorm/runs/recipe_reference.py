@@ -66,8 +66,8 @@ def reference() -> str:
 def _recipe(title: str, kind: type[RecipePart]) -> Iterator[str]:
     """The keys of the recipe itself, then a section for each of its parts."""
     parts = {name: field.annotation for name, field in kind.model_fields.items() if _is_part(field.annotation)}
-    own = {name: field for name, field in kind.model_fields.items() if name not in parts}
-    yield f"## {title}\n\n{kind.__doc__}\n\n{_keys(own)}"
+    others = {name: field for name, field in kind.model_fields.items() if name not in parts}
+    yield f"## {title}\n\n{kind.__doc__}\n\n{_keys(others)}"
     for name, part in parts.items():
         assert part is not None
         yield f"### {title}: `{name}`\n\n{part.__doc__}\n\n{_keys(part.model_fields)}"

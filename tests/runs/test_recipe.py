@@ -206,28 +206,8 @@ def test_files_that_are_no_recipes_are_named(tmp_path: Path, content: str) -> No
         load_recipe(tmp_path / "nowhere.yaml")
 
 
-@pytest.mark.parametrize(("before", "now"), [("dot", "none"), ("lp", "lp")])
-def test_the_former_name_of_qk_norm_is_understood(before: str, now: str) -> None:
-    content = {**BASE, "model": {"attention": before}}
-    assert make_recipe(content, [], "").model.qk_norm.kind == now
-    for setting in ("attention", "model.attention"):
-        with pytest.warns(UserWarning, match=f"{setting}={before} is written .*qk_norm={now} now"):
-            assert make_recipe(BASE, [f"{setting}={before}"], "").model.qk_norm.kind == now
-
-
-def test_a_setting_replaces_the_key_of_either_name() -> None:
-    assert make_recipe({**BASE, "model": {"attention": "rms"}}, ["qk_norm=none"], "").model.qk_norm.kind == "none"
-    with pytest.warns(UserWarning, match="is written"):
-        assert make_recipe({**BASE, "model": {"qk_norm": "rms"}}, ["attention=dot"], "").model.qk_norm.kind == "none"
-    assert "attention is the former name of qk_norm; give one of them" in problem(
-        {"model": {"attention": "dot", "qk_norm": "lp"}}
-    )
-
-
-def test_a_recipe_says_new_names_and_a_run_folder_keeps_quiet(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_the_former_name_of_qk_norm_is_understood(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("data: {corpus: phrasebook-en-gl}\nmodel: {attention: dot}")
-    recipe = Run.open(tmp_path).recipe
-    assert recipe.model.qk_norm.kind == "none"
-    assert not recwarn.list
-    with pytest.warns(UserWarning, match="model.attention=dot is written model.qk_norm=none now"):
-        assert load_any_recipe(tmp_path / "recipe.yaml") == recipe
+    assert Run.open(tmp_path).recipe.model.qk_norm.kind == "none"
+    assert load_recipe(tmp_path / "recipe.yaml", ["qk_norm=rms"]).model.qk_norm.kind == "rms"
+    assert problem({}, "attention=dot") == "there is no key attention; here it is called qk_norm"
