@@ -120,8 +120,8 @@ def forget_unfinished(folder: Path) -> None:
 
 
 def measure(arguments: argparse.Namespace, console: Screen) -> dict[str, Any]:
-    name = arguments.data.resolve().name
-    folder = arguments.out / "quality" / name
+    text = arguments.data.resolve().name
+    folder = arguments.out / "quality" / text
     folder.mkdir(parents=True, exist_ok=True)
     contest = prepare(arguments.data, arguments.pair, arguments.threads, folder)
     minutes, at_once = arguments.minutes, max(1, len(os.sched_getaffinity(0)) // arguments.threads)
@@ -136,37 +136,32 @@ def measure(arguments: argparse.Namespace, console: Screen) -> dict[str, Any]:
 
         first = enter("qknorm", partial(ours.run, contest, own_views[0]), own_views[0])
         entered = {OURS: [first]}
-        if arguments.joeynmt is None:
-            console.print("JoeyNMT is left out; give the Python of its environment with --joeynmt.")
-        else:
-            python = arguments.joeynmt.absolute()
-            entered[JOEYNMT] = [
-                enter("joeynmt", lambda to: _joeynmt(contest, minutes, goals, python, longest, first, to))
-            ]
-        if arguments.reference is None:
-            console.print("The reference code is left out; give a checkout of it with --reference FOLDER.")
-        else:
-            checkout = arguments.reference.resolve()
-            entered[REFERENCE] = [
-                enter("reference", lambda to: _reference(contest, minutes, goals, checkout, longest, first, to))
-            ]
+        for system, name, place, work in (
+            (JOEYNMT, "joeynmt", arguments.joeynmt, _joeynmt),
+            (REFERENCE, "reference", arguments.reference, _reference),
+        ):
+            if place is None:
+                console.print(f"{system} is left out; say where it is with --{name}.")
+            else:
+                task = partial(work, contest, minutes, goals, place.absolute(), longest, first)
+                entered[system] = [enter(name, task)]
         entered[OURS] += [enter("qknorm", partial(ours.run, contest, view), view) for view in own_views[1:]]
         outcomes = {system: [future.result() for future in futures] for system, futures in entered.items()}
     size, merges = ours.size_of_run(longest)
     _check_size(size, outcomes)
     return {
         "machine": {**machine(), "threads": contest.threads},
-        "command": f"make bench-quality DATA={name} PAIR={contest.source}-{contest.target} MINUTES={minutes:g} "
+        "command": f"make bench-quality DATA={text} PAIR={contest.source}-{contest.target} MINUTES={minutes:g} "
         f"THREADS={contest.threads} OURS={' '.join(f'{view:g}' for view in own_views)!r}",
         "side by side": at_once,
         "minutes": minutes,
         "text": {
-            "name": name,
+            "name": text,
             "pair": [contest.source, contest.target],
             "tokenized": contest.tokenized,
             "pairs": {split: len(contest.lines(split, contest.source)) for split in SPLITS},
         },
-        "size": {"merges": merges, **{key: value for key, value in asdict(size).items() if key in _SIZES}},
+        "size": {"merges": merges, **size.shape},
         "systems": {system: [asdict(outcome) for outcome in runs] for system, runs in outcomes.items()},
     }
 
@@ -184,13 +179,10 @@ def _cancelling(pool: ThreadPoolExecutor) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown()
 
 
-_SIZES = ("dim", "feed_forward", "encoder_layers", "decoder_layers", "heads")
-
-
 def _check_size(size: Size, outcomes: Outcomes) -> None:
     """What an earlier call has left may be of another size, if our longest run was another then."""
     for run in outcomes.get(JOEYNMT, []):
-        if any(run.facts["size"][key] != getattr(size, key) for key in _SIZES):
+        if any(run.facts["size"][key] != value for key, value in size.shape.items()):
             raise InputError(
                 f"the {JOEYNMT} that was kept from before is of another size than our longest run now; move its folder "
                 "away to train it again"
@@ -264,8 +256,8 @@ def markdown(result: dict[str, Any]) -> str:
         rows.append([system, *(_in_digits(value) for value in outcome[system]), _in_digits(end.get("chrf")), *numbers])
     if JOEYNMT in outcome:
         ratios = [
-            f"{own / other:.2f}" if own is not None and other else "–"
-            for own, other in zip(outcome[OURS], outcome[JOEYNMT], strict=True)
+            f"{our / their:.2f}" if our is not None and their else "–"
+            for our, their in zip(outcome[OURS], outcome[JOEYNMT], strict=True)
         ]
         rows.append([f"{OURS} × {JOEYNMT}", *ratios, "", "", "", ""])
     lines = [heading, ["---", *["--:"] * (len(heading) - 1)], *rows]
@@ -338,14 +330,14 @@ def verdict(result: dict[str, Any]) -> list[str]:
     ]
     for goal in GOALS:
         minutes = result["minutes"] * goal
-        own, theirs = (tested(outcomes[system], minutes) for system in (OURS, JOEYNMT))
+        ours_then, theirs = (tested(outcomes[system], minutes) for system in (OURS, JOEYNMT))
         early = tested(outcomes[OURS], minutes * SHARE_OF_TIME)
-        if theirs is None or own is early is None:
+        if theirs is None or ours_then is early is None:
             without = JOEYNMT if theirs is None else OURS
             missed.append(f"{minutes:g} minutes: {without} had no translation of the test set by then")
-        elif (own or 0) < TIMES_AS_GOOD * theirs and (early or 0) < theirs:
+        elif (ours_then or 0) < TIMES_AS_GOOD * theirs and (early or 0) < theirs:
             missed.append(
-                f"{minutes:g} minutes: {_in_digits(own)} BLEU against {theirs:.2f} of {JOEYNMT}, goal "
+                f"{minutes:g} minutes: {_in_digits(ours_then)} BLEU against {theirs:.2f} of {JOEYNMT}, goal "
                 f"{TIMES_AS_GOOD:g} times as many, or as many in a third of the time: then ours was {_in_digits(early)}"
             )
     return missed

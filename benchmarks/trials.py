@@ -27,6 +27,7 @@ from typing import Any
 import yaml
 
 from qknorm.data import corpora
+from qknorm.runs.translator_run import TranslatorRun
 from qknorm.training.speed import operations_per_second
 
 ROOT = Path(__file__).parents[1]
@@ -113,16 +114,15 @@ def first_lines(file: Path, count: int, folder: str) -> Path:
 
 
 def outcome(run: Path) -> dict[str, Any]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    validations = [line for line in lines if "dev_bleu" in line]
-    training = yaml.safe_load((run / "recipe.yaml").read_text())["training"]
+    trial = TranslatorRun.open(run)
+    validations, training = trial.metrics(), trial.recipe.training
     return {
-        "peak": training["peak"],
-        "precision": training["precision"],
-        "updates": validations[-1]["step"],
-        "dev_loss": round(min(line["dev_loss"] for line in validations), 4),
-        "dev_bleu_greedy": round(max(line["dev_bleu"] for line in validations), 2),
-        "dev_bleu": round(json.loads((run / "test" / "scores.json").read_text())["bleu"], 2),
+        "peak": training.peak,
+        "precision": training.precision,
+        "updates": validations[-1].step,
+        "dev_loss": round(min(line.dev_loss for line in validations if line.dev_loss is not None), 4),
+        "dev_bleu_greedy": round(max(line.dev_bleu for line in validations if line.dev_bleu is not None), 2),
+        "dev_bleu": round(trial.test_set().scores().bleu, 2),
     }
 
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from qknorm.attention.module import QKNormAttention, parameter_groups
     from qknorm.attention.multihead import MultiheadAttention
     from qknorm.attention.norms import LpNorm
-    from qknorm.attention.rotary import Rotary
     from qknorm.attention.scale import comparable_scale, henry_scale, percentile_length
     from qknorm.attention.watch import watch
     from qknorm.decoding.language_model import LanguageModel as LanguageModel
     from qknorm.decoding.translator import Translator as Translator
+    from qknorm.ops.rotary import Rotary
 
 __version__ = _version("qknorm")
 
@@ -64,7 +64,7 @@ _HOMES = {
     **dict.fromkeys(("QKNormAttention", "parameter_groups"), "qknorm.attention.module"),
     "MultiheadAttention": "qknorm.attention.multihead",
     "LpNorm": "qknorm.attention.norms",
-    "Rotary": "qknorm.attention.rotary",
+    "Rotary": "qknorm.ops.rotary",
     **dict.fromkeys(("comparable_scale", "henry_scale", "percentile_length"), "qknorm.attention.scale"),
     "hf": "qknorm.hf",
     "testing": "qknorm.attention.testing",

@@ -31,7 +31,8 @@ def test_a_wheel_has_every_file(distribution: Any) -> None:
     assert packed == files
 
 
-def test_a_source_distribution_is_small(distribution: Any) -> None:
+@pytest.mark.usefixtures("distribution")
+def test_a_source_distribution_is_small() -> None:
     """At most two megabytes: it leaves out the pictures and runs behind the results."""
     from distutils.filelist import FileList
 

@@ -45,13 +45,11 @@ class Contest:
 
 @dataclass(frozen=True)
 class Validation:
-    """A point of a learning curve."""
+    """A point of a learning curve: minutes since the start of the system, BLEU on dev by our function for all."""
 
     minutes: float
-    """Since the system was started."""
     updates: int
     bleu: float
-    """On the dev set, by our function for all systems."""
 
 
 @dataclass(frozen=True)

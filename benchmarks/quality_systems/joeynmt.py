@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def outcome_of(
     """Translate the test set with the best checkpoint of each view."""
     model = folder / "model"
     reports = [json.loads(line) for line in read_lines(folder / "validations.jsonl")]
-    own = parse_validations((model / "validations.txt").read_text(encoding="utf-8"))
+    validated = parse_validations((model / "validations.txt").read_text(encoding="utf-8"))
     references = contest.lines("dev", contest.target)
     translations = {report["updates"]: list(read_lines(model / f"{report['updates']}.hyps")) for report in reports}
     curve = [
@@ -70,7 +69,7 @@ def outcome_of(
         for report in reports
     ]
     # It chooses by its own dev BLEU, which is of the text as it stands.
-    by_its_own = [Validation(point.minutes, point.updates, own[point.updates]["bleu"]) for point in curve]
+    by_its_own = [Validation(point.minutes, point.updates, validated[point.updates]["bleu"]) for point in curve]
     tests = {}
     for view in views:
         chosen = best_by(view, by_its_own)
@@ -84,7 +83,7 @@ def outcome_of(
     told = ("updates", "target pieces/s", "minutes validating", "parameters", "pieces")
     facts = {
         **{key: last[key] for key in told if last},
-        "size": asdict(size),
+        "size": size.shape,
         "its own dev BLEU": {str(point.updates): point.bleu for point in by_its_own},
         "settings": {part: settings[part] for part in ("testing", "training", "model")},  # the rest names folders
     }

@@ -62,6 +62,4 @@ def run_folder(folder: Path) -> Path:
 def size_of_run(folder: Path) -> tuple[Size, int]:
     """The size that the planner chose, and the merges."""
     recipe = TranslatorRun.open(run_folder(folder)).recipe
-    model = recipe.model
-    size = Size(model.dim, model.feed_forward, model.encoder_layers, model.decoder_layers, model.heads)
-    return size, recipe.data.merges
+    return Size.of(recipe.model), recipe.data.merges

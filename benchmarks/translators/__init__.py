@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+from qknorm.models.translator import TranslatorConfig
 
 Pieces = list[int]
+SHAPE = ("dim", "feed_forward", "encoder_layers", "decoder_layers", "heads")
 
 
 @dataclass(frozen=True)
@@ -20,19 +23,20 @@ class Sentences:
 
 
 @dataclass(frozen=True)
-class Size:
-    """What all translators have in common."""
+class Size(TranslatorConfig):
+    """What all translators have in common; a batch has at most `budget` positions on its longer side."""
 
-    dim: int = 256
-    feed_forward: int = 1024
-    encoder_layers: int = 4
-    decoder_layers: int = 4
-    heads: int = 4
-    dropout: float = 0.3
-    label_smoothing: float = 0.1
     word_dropout: float = 0.1
     budget: int = 2048
-    """A batch has at most this many positions on its longer side."""
+
+    @classmethod
+    def of(cls, model: Any) -> Size:
+        """The size that another translator must have to be compared with one of this configuration."""
+        return cls(**{name: getattr(model, name) for name in SHAPE})
+
+    @property
+    def shape(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in SHAPE}
 
 
 class Learner(Protocol):

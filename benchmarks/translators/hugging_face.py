@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel, PegasusConfig, PegasusForConditionalGeneration
 
 from benchmarks.translators import Pieces, Sentences, Size
-from benchmarks.translators.ours import size_of
 from qknorm.attention.module import QKNormAttention
 from qknorm.attention.norms import PlainKind, kind_of
 from qknorm.data.batches import Batch
@@ -91,7 +90,7 @@ def as_pegasus(model: TranslatorModel) -> PegasusForConditionalGeneration:
         raise InputError("Pegasus is a standard transformer: qk_norm=none norm=layer placement=pre")
     vectors = model.embedding.vectors().detach()
     theirs = PegasusForConditionalGeneration(
-        PegasusConfig(vocab_size=len(vectors), max_position_embeddings=_POSITIONS, **_settings(size_of(model)))
+        PegasusConfig(vocab_size=len(vectors), max_position_embeddings=_POSITIONS, **_settings(Size.of(model.config)))
     ).eval()
     theirs.generation_config.forced_eos_token_id = None
     theirs.model.shared.weight.data = theirs.lm_head.weight.data = vectors

@@ -17,7 +17,7 @@ from qknorm.data.prepared import Prepared, PreparedDirection
 from qknorm.data.subwords import Subwords
 from qknorm.decoding.beam import BeamSettings, Hypothesis, beam_search
 from qknorm.decoding.sentence import Sentence
-from qknorm.models.translator import TranslatorConfig, TranslatorModel
+from qknorm.models.translator import TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import Constant
 from qknorm.runs.recipe import make_recipe
@@ -59,26 +59,8 @@ class OurLearner:
 def make_model(sentences: Sentences, size: Size, qk_norm: str) -> TranslatorModel:
     target_pieces = torch.zeros(sentences.vocabulary, dtype=torch.bool)
     target_pieces[sentences.target_vocabulary] = True
-    config = TranslatorConfig(
-        dim=size.dim,
-        feed_forward=size.feed_forward,
-        encoder_layers=size.encoder_layers,
-        decoder_layers=size.decoder_layers,
-        heads=size.heads,
-        qk_norm=LpKind(scale_init=henry_scale(72)) if qk_norm == "lp" else qk_norm,
-        label_smoothing=size.label_smoothing,
-        dropout=size.dropout,
-        attention_dropout=size.dropout,
-        relu_dropout=size.dropout,
-        embedding_dropout=size.dropout,
-    )
+    config = replace(size, qk_norm=LpKind(scale_init=henry_scale(72)) if qk_norm == "lp" else qk_norm)
     return TranslatorModel(config, {("en", "gl"): target_pieces})
-
-
-def size_of(model: TranslatorModel) -> Size:
-    """The size that another translator must have to be compared with this one."""
-    config = model.config
-    return Size(config.dim, config.feed_forward, config.encoder_layers, config.decoder_layers, config.heads)
 
 
 class OurDecoder:

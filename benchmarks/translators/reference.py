@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.translators import Pieces, Sentences, Size
-from benchmarks.translators.ours import size_of
 from qknorm.attention.module import QKNormAttention
 from qknorm.attention.norms import LpKind, kind_of
 from qknorm.data.subwords import BOS, EOS, PAD, UNK
@@ -133,7 +132,7 @@ class ReferenceDecoder:
             raise InputError("the reference code carries QKNorm models: qk_norm=lp p=2 norm=layer placement=pre")
         vocabulary = model.target_vocabulary(model.directions[0]).tolist()
         self._controller = reference.controller(
-            len(model.embedding.weight), vocabulary, size_of(model), _PairsInMemory()
+            len(model.embedding.weight), vocabulary, Size.of(model.config), _PairsInMemory()
         )
         utilities: Any = reference.modules["utils"]
         utilities.get_positional_encoding = lambda dim, length: sinusoids(length, dim)

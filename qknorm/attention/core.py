@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qknorm.attention.functional import attend, attention_weights
+from qknorm.ops.attention import attend, attention_weights
 
 
 class Call(NamedTuple):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from qknorm.attention.module import QKNormAttention
 from qknorm.attention.norms import HeadIdentity, LpNorm
 from qknorm.attention.observed import Attended, Rows, arguments, evaluating, observing
-from qknorm.attention.rotary import RotaryTables, rotate
+from qknorm.ops.rotary import RotaryTables, rotate
 
 _NEWTON_STEPS = 4
 _SMALLEST_G = 0.01
@@ -79,7 +79,7 @@ class GraftedNorm(LpNorm):
         if self.strength == 1:
             return super().forward(x, rotary)
         x = x if self.strength == 0 else (x * self._factor(x)).to(x.dtype)
-        return x if rotary is None else rotate(x, *rotary)
+        return x if rotary is None else rotate(x, rotary)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, strength={self.strength:g}"

@@ -5,19 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from qknorm.attention.lp import normalize_rotated
-from qknorm.attention.rotary import Rotary, RotaryTables
+from qknorm.ops.lp import scaled_lp_normalize
+from qknorm.ops.rotary import Rotary, RotaryTables
 
 
 def normalize_jagged(x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: RotaryTables | None) -> Tensor:
-    """`normalize_rotated` of (batch, heads, length, head_dim), where every sequence has its own length."""
+    """`scaled_lp_normalize` of (batch, heads, length, head_dim), where every sequence has its own length."""
     if x.layout is not torch.jagged or not isinstance(x.shape[-2], torch.SymInt):
         raise ValueError("nested queries and keys must be jagged (layout=torch.jagged) along their length")
     sequences = x.transpose(1, 2).contiguous()
     offsets: Tensor = sequences.offsets()
     tables = None if rotary is None else _of_each_row(Rotary(*rotary), offsets)
     rows = sequences.values().transpose(0, 1)  # (heads, all positions of all sequences, head_dim)
-    normalized = normalize_rotated(rows, scale, p, eps, tables).transpose(0, 1)
+    normalized = scaled_lp_normalize(rows, scale, p, eps, tables).transpose(0, 1)
     return torch.nested.nested_tensor_from_jagged(normalized, offsets).transpose(1, 2)
 
 

@@ -7,7 +7,6 @@ import numbers
 
 from torch import Tensor
 
-from qknorm.attention.rotary import RotaryTables, rotation_of
 from qknorm.ops.lp import scaled_lp_normalize
 
 # Below any entry that a query or key may be expected to have, and so far above float32's smallest number, 1e-38, that a
@@ -32,11 +31,6 @@ def lp_normalize(x: Tensor, p: float = 2.0, dim: int = -1, eps: float = DEFAULT_
     if dim in (-1, x.dim() - 1):  # to move nothing takes as long as a short row
         return scaled_lp_normalize(x, None, checked_p(p), eps)
     return scaled_lp_normalize(x.movedim(dim, -1), None, checked_p(p), eps).movedim(-1, dim)
-
-
-def normalize_rotated(x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: RotaryTables | None) -> Tensor:
-    """Return scale · x / ‖x‖_p, then rotated: in this order the norm is independent of position for every p."""
-    return scaled_lp_normalize(x, scale, p, eps, None if rotary is None else rotation_of(rotary, x))
 
 
 def checked_p(p: float) -> float:

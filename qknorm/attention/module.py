@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from qknorm.attention.cache import KeyValueCache, KeyValues
 from qknorm.attention.core import AttentionCore
-from qknorm.attention.functional import attend, attention_weights, merged, top_left
 from qknorm.attention.length import LengthScaling, length_scaling_of, scaled_for_length
 from qknorm.attention.norms import Heads, LpNorm, QKNorm, kind_of
-from qknorm.attention.rotary import RotaryTables
 from qknorm.ops import checks
+from qknorm.ops.attention import attend, attention_weights, merged, top_left
+from qknorm.ops.rotary import RotaryTables
 from qknorm.ops.shared_attention import attend_to_history, attend_to_shared
 
 __all__ = ["KeyValueCache", "KeyValues", "LpNorm", "QKNorm", "QKNormAttention", "parameter_groups"]
@@ -201,7 +201,11 @@ class QKNormAttention(nn.Module):
             keys, values = self.key_values(query if memory is None else memory, rotary=rotary)
         if cache is not None:
             keys, values = cache.append(KeyValues(keys, values))
-            attn_mask, is_causal = _with_cache(attn_mask, is_causal, cache, query.shape[1], keys.shape[2])
+            attn_mask = _of_newest(attn_mask, keys.shape[2])
+        checks.mask_fits(attn_mask, q, keys)
+        if cache is not None:
+            visible, is_causal = cache.mask(query.shape[1], is_causal)
+            attn_mask = attn_mask if visible is None else merged(attn_mask, visible)
         if self.length_scaling is not None:
             if is_causal and attn_mask is not None:
                 attn_mask, is_causal = merged(attn_mask, top_left(q, keys)), False
@@ -249,14 +253,9 @@ class QKNormAttention(nn.Module):
         return projected
 
 
-def _with_cache(
-    attn_mask: Tensor | None, is_causal: bool, cache: KeyValueCache, queries: int, keys: int
-) -> tuple[Tensor | None, bool]:
-    """attn_mask and is_causal for the keys that a cache returned; a mask for all positions serves for the newest."""
-    visible, is_causal = cache.mask(queries, is_causal)
-    if attn_mask is not None and attn_mask.shape[-1] > keys:
-        attn_mask = attn_mask[..., -keys:]
-    return (attn_mask if visible is None else merged(attn_mask, visible)), is_causal
+def _of_newest(attn_mask: Tensor | None, keys: int) -> Tensor | None:
+    """A mask for all positions so far serves for the newest that a cache returns."""
+    return attn_mask if attn_mask is None or attn_mask.shape[-1] <= keys else attn_mask[..., -keys:]
 
 
 def parameter_groups(model: nn.Module, weight_decay: float, scale_lr: float | None = None) -> list[dict[str, Any]]:

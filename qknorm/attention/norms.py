@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from qknorm.attention.lp import DEFAULT_EPS, checked_p, normalize_rotated
-from qknorm.attention.rotary import RotaryTables, rotate
+from qknorm.attention.lp import DEFAULT_EPS, checked_p
 from qknorm.attention.scale import comparable_scale, unit_variance_scale
 from qknorm.ops import has_values
+from qknorm.ops.lp import scaled_lp_normalize
+from qknorm.ops.rotary import RotaryTables, rotate
 
 _P_TOLERANCE = 0.01  # of a checkpoint that somebody rounded to half precision
 
@@ -74,7 +75,7 @@ class LpNorm(nn.Module):
     def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
         if x.shape[-1:] != (self.dim,):
             raise ValueError(f"LpNorm({self.dim}) needs (..., {self.dim}), not {tuple(x.shape)}")
-        return normalize_rotated(x, self.g, self.p, self.eps, rotary)
+        return scaled_lp_normalize(x, self.g, self.p, self.eps, rotary)
 
     def extra_repr(self) -> str:
         g = self.scale if self.log_scale is None else self.log_scale
@@ -148,7 +149,7 @@ class HeadIdentity(nn.Identity):
 
 
 def _rotated(x: Tensor, rotary: RotaryTables | None) -> Tensor:
-    return x if rotary is None else rotate(x, *rotary)
+    return x if rotary is None else rotate(x, rotary)
 
 
 class Heads(NamedTuple):

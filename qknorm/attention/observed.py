@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from qknorm.attention.core import AttentionCore, Call
-from qknorm.attention.functional import attention_weights
 from qknorm.attention.length import LengthScaling, is_visible, scaled_for_length
 from qknorm.attention.norms import LpNorm
+from qknorm.ops.attention import attention_weights
 
 _LOGITS_AT_ONCE = 2**21
 

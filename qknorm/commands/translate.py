@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import tee
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +21,9 @@ from qknorm.screen import Screen
 
 if TYPE_CHECKING:
     from qknorm.decoding.translator import Explanation, Translation, Translator
+    from qknorm.formats.document import Document
+
+    Results = Iterable[list[Translation]]
 
 
 def translate(
@@ -32,6 +35,7 @@ def translate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file, which appears when all is done.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --output write over a file.")] = False,
     n_best: Annotated[
         int | None,
         typer.Option(min=1, help="Print this many translations of a line: its number, a score and the text, by tabs."),
@@ -65,9 +69,10 @@ def translate(
     ] = None,
 ) -> None:
     """Translate lines. N lines in are N lines out, blank ones included."""
-    from qknorm.data.textfiles import decoded_lines, read_lines
+    from qknorm.data.textfiles import refuse_to_replace
     from qknorm.decoding.decoders import make_decoder
     from qknorm.decoding.translator import LINES_AT_ONCE, Translator
+    from qknorm.formats.table import open_document
 
     if (pieces or attention or alignment) and not as_json:
         raise InputError("--pieces, --attention and --alignment belong to --json")
@@ -77,6 +82,9 @@ def translate(
         raise InputError(f"--length-penalty must be a number from -100 to 100, not {length_penalty:g}")
     if temperature == math.inf:
         raise InputError("--temperature must be a finite number, not inf")
+    if output is not None:
+        refuse_to_replace(output, force)
+    document = open_document(file)
 
     translator = Translator.load(run, pair)
     settings = replace(translator.settings, min_length=min_length, max_length=max_length)
@@ -91,23 +99,37 @@ def translate(
     translator = translator.with_decoder(chosen)
     if batch_size is None:
         batch_size = 1 if file is None and sys.stdin.isatty() else LINES_AT_ONCE
-    lines, sources = tee(read_lines(file) if file else decoded_lines(sys.stdin.buffer, "standard input"))
-    results = translator.translations(lines, n_best or 1, batch_size)
+    if as_json:
+        written: Callable[[Results], Iterator[bytes]] = _InJson(translator, pieces, attention, alignment)
+    elif n_best is not None:
+        written = _in_columns
+    else:
+        written = partial(_of_document, document)
     with _writer(output) as out, _watched(file, output) as progress:
-        total = sum(1 for _ in read_lines(file)) if file and not progress.disable else None
-        numbered = enumerate(progress.track(zip(sources, results, strict=True), total), start=1)
-        for number, (source, translations) in numbered:
-            if as_json:
-                text = _as_json(number, source, translations, translator, pieces, attention, alignment)
-            elif n_best is None:
-                text = translations[0].text
-            else:
-                text = "\n".join(f"{number}\t{best.score:.4f}\t{best.text}" for best in translations)
-            for note in translations[0].notes:
-                print(f"qknorm: line {number}: {note}", file=sys.stderr)
-            out.write(text.encode() + b"\n")
+        total = sum(1 for _ in open_document(file).segments) if file and not progress.disable else None
+        results = translator.translations(document.segments, n_best or 1, batch_size)
+        for text in written(_told(progress.track(results, total))):
+            out.write(text)
             if output is None:
                 out.flush()
+
+
+def _told(results: Results) -> Iterator[list[Translation]]:
+    """Say on standard error what there is to note about a line."""
+    for number, translations in enumerate(results, start=1):
+        for note in translations[0].notes:
+            print(f"qknorm: line {number}: {note}", file=sys.stderr)
+        yield translations
+
+
+def _of_document(document: Document, results: Results) -> Iterator[bytes]:
+    return document.written(best.text for best, *_ in results)
+
+
+def _in_columns(results: Results) -> Iterator[bytes]:
+    for number, translations in enumerate(results, start=1):
+        for translation in translations:
+            yield f"{number}\t{translation.score:.4f}\t{translation.text}\n".encode()
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -137,33 +159,33 @@ def _watched(file: Path | None, output: Path | None) -> Progress:
     return Progress(*columns, console=Screen(stderr=True), disable=not waiting)
 
 
-def _as_json(
-    number: int,
-    source: str,
-    translations: list[Translation],
-    translator: Translator,
-    pieces: bool,
-    attention: bool,
-    alignment: bool,
-) -> str:
-    content: dict[str, Any] = {"line": number, "source": source}
-    content["translations"] = [
-        {"text": best.text, "score": round(best.score, 6)} | (_pieces(best, translator) if pieces else {})
-        for best in translations
-    ]
-    if attention:
-        content["attention"] = [_weights(translator.explain_part(part)) for part in translations[0].parts]
-    if alignment:
-        content["alignment"] = translator.alignment(translations[0])
-    return json.dumps(content, ensure_ascii=False)
+@dataclass(frozen=True)
+class _InJson:
+    """An object a line, with what was asked for."""
 
+    translator: Translator
+    pieces: bool
+    attention: bool
+    alignment: bool
 
-def _pieces(translation: Translation, translator: Translator) -> dict[str, Any]:
-    targets = [part.target for part in translation.parts]
-    return {
-        "pieces": [piece for target in targets for piece in translator.spelled(target.pieces)],
-        "piece_scores": [round(score, 6) for target in targets for score in target.piece_scores],
-    }
+    def __call__(self, results: Results) -> Iterator[bytes]:
+        for number, (best, *others) in enumerate(results, start=1):
+            content: dict[str, Any] = {"line": number, "source": best.source}
+            content["translations"] = [self._translation(translation) for translation in (best, *others)]
+            if self.attention:
+                content["attention"] = [_weights(self.translator.explain_part(part)) for part in best.parts]
+            if self.alignment:
+                content["alignment"] = self.translator.alignment(best)
+            yield json.dumps(content, ensure_ascii=False).encode() + b"\n"
+
+    def _translation(self, translation: Translation) -> dict[str, Any]:
+        content = {"text": translation.text, "score": round(translation.score, 6)}
+        targets = [part.target for part in translation.parts]
+        pieces = {
+            "pieces": [piece for target in targets for piece in self.translator.spelled(target.pieces)],
+            "piece_scores": [round(score, 6) for target in targets for score in target.piece_scores],
+        }
+        return content | (pieces if self.pieces else {})
 
 
 def _weights(explanation: Explanation) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class TranslatedPart:
 class Translation:
     """One translation of a line. It has one part, more if the line was split, none if the line was blank."""
 
+    source: str
+    """The line."""
     text: str
     score: float
     """The sum of the scores of its parts; a score is a log-probability over the length penalty."""
@@ -57,6 +59,7 @@ class Translation:
 class _Line:
     """What a line is to a decoder, and what is needed to put its translation together."""
 
+    text: str
     sentences: list[Sentence]
     marks: Sequence[Mark]
     notes: tuple[str, ...] = ()
@@ -230,14 +233,14 @@ class Translator:
 
     def _read(self, line: str, n: int = 1, number: int = 1) -> _Line:
         """A line as one sentence; as several where it is too long; as none where it is blank."""
-        line, marks = self.pipeline.before(line)
-        (whole,) = self.subwords.encode([line])
-        parts, is_cut, longest = [whole] if line.strip() else [], False, self.longest
+        text, marks = self.pipeline.before(line)
+        (whole,) = self.subwords.encode([text])
+        parts, is_cut, longest = [whole] if text.strip() else [], False, self.longest
         if longest is not None and len(whole) > longest:
-            texts, at_sentence_ends = split_line(line, lambda text: len(self.subwords.encode([text])[0]) <= longest)
+            texts, at_sentence_ends = split_line(text, lambda text: len(self.subwords.encode([text])[0]) <= longest)
             parts, is_cut = self.subwords.encode(texts), not at_sentence_ends
         sentences = [Sentence(part, n, f"{number} {place}") for place, part in enumerate(parts)]
-        return _Line(sentences, marks, (_CUT.format(longest=longest),) if is_cut else ())
+        return _Line(line, sentences, marks, (_CUT.format(longest=longest),) if is_cut else ())
 
     def _search(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """What the decoder makes of each sentence; those of like length are translated together."""
@@ -267,6 +270,7 @@ class Translator:
         sources = [sentence.pieces for sentence in line.sentences]
         return [
             Translation(
+                line.text,
                 self.pipeline.after(join_parts([self.subwords.decode(best.pieces) for best in chosen]), line.marks),
                 sum((best.score for best in chosen), 0.0),
                 list(map(TranslatedPart, sources, chosen)),

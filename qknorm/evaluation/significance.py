@@ -155,11 +155,15 @@ def _alone(system: _System) -> Comparison:
 
 def _against(first: _System, system: _System) -> Comparison:
     sentences = system.counts.shape[1]
-    value, low, high, p_value, p_is_bound = measured(
-        [system.scores, -first.scores], [system.resampled, -first.resampled], sentences
+    between = measured([system.scores, -first.scores], [system.resampled, -first.resampled], sentences)
+    return replace(
+        _alone(system),
+        p_value=between.p_value,
+        p_is_bound=between.p_is_bound,
+        difference=between.value,
+        difference_low=between.low,
+        difference_high=between.high,
     )
-    differs = {"difference": value, "difference_low": low, "difference_high": high}
-    return replace(_alone(system), p_value=p_value, p_is_bound=p_is_bound, **differs)
 
 
 def _check(systems: Mapping[str, Sequence[Sequence[str]]], references: Sequence[str]) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from qknorm.attention.core import AttentionCore
-from qknorm.attention.functional import attend
 from qknorm.attention.graft import finds_query_norm
 from qknorm.attention.norms import Heads, LpKind
 from qknorm.errors import needs
 from qknorm.hf.models import is_attention
 from qknorm.hf.spec import heads_of
+from qknorm.ops.attention import attend
 
 NAME = "qknorm"
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from qknorm.attention.cache import KeyValueCache, KeyValues
 from qknorm.attention.module import QKNormAttention
 from qknorm.attention.norms import QKNorm
-from qknorm.attention.rotary import Rotary
 from qknorm.hf.layers import from_hf, restore_hf, spec_at
 from qknorm.hf.spec import QKNormSpec
+from qknorm.ops.rotary import Rotary
 
 
 class TransformersAttention(nn.Module):

@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qknorm.attention.norms import HeadRMSNorm
-from qknorm.attention.rotary import RotaryTables, rotate
+from qknorm.ops.rotary import RotaryTables, rotate
 
 
 class RotaryFirstRMSNorm(HeadRMSNorm):
     """RMSNorm of each head after it was rotated, as Llama 4, NanoChat and HunYuan have it."""
 
     def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
-        return super().forward(x if rotary is None else rotate(x, *rotary))
+        return super().forward(x if rotary is None else rotate(x, rotary))
 
 
 class OffsetRMSNorm(HeadRMSNorm):
@@ -47,7 +47,7 @@ class OffsetRMSNorm(HeadRMSNorm):
     def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
         normalized = F.rms_norm(x.to(wide), x.shape[-1:], self.weight.to(wide) + self.offset, self.eps).to(x.dtype)
-        return normalized if rotary is None else rotate(normalized, *rotary)
+        return normalized if rotary is None else rotate(normalized, rotary)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, offset={self.offset:g}"
@@ -59,7 +59,7 @@ class AllHeadsRMSNorm(nn.RMSNorm):
     def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
         together = x.transpose(1, 2).flatten(2)  # (batch, length, heads · head_dim)
         apart = super().forward(together).to(x.dtype).unflatten(2, (x.shape[1], x.shape[3])).transpose(1, 2)
-        return apart if rotary is None else rotate(apart, *rotary)
+        return apart if rotary is None else rotate(apart, rotary)
 
 
 class PerHeadLayerNorm(nn.Module):
@@ -83,7 +83,7 @@ class PerHeadLayerNorm(nn.Module):
         normalized = F.layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight[:, None]
         if self.bias is not None:
             normalized = normalized + self.bias[:, None]
-        return normalized.to(x.dtype) if rotary is None else rotate(normalized.to(x.dtype), *rotary)
+        return normalized.to(x.dtype) if rotary is None else rotate(normalized.to(x.dtype), rotary)
 
     def extra_repr(self) -> str:
         return f"{tuple(self.weight.shape)}, eps={self.eps}, bias={self.bias is not None}"

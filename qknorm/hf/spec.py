@@ -14,8 +14,8 @@ from typing import Any, Literal
 from torch import nn
 
 from qknorm.attention.norms import HeadIdentity, HeadLayerNorm, HeadRMSNorm, Heads, Norms
-from qknorm.attention.rotary import Pairing
 from qknorm.hf.norms import AllHeadsRMSNorm, OffsetRMSNorm, PerHeadLayerNorm, RotaryFirstRMSNorm
+from qknorm.ops.rotary import Pairing
 
 _SWIN_START = 10.0  # of exp(logit_scale) in Swin v2
 

@@ -29,6 +29,3 @@ METRICS: dict[str, Metric] = {
     "chrf++": Sacrebleu("chrF++", make=lambda *_: CHRF(word_order=2)),
     "ter": Sacrebleu("TER", more_is_better=False, make=lambda *_: TER()),
 }
-
-DEV_METRICS = [name for name, metric in METRICS.items() if not metric.of_tokens]
-"""Those by which a checkpoint can be chosen."""

@@ -39,6 +39,20 @@ def mask(attn_mask: Tensor | None) -> None:
         raise TypeError(f"attn_mask must be boolean or floating-point, not {attn_mask.dtype}")
 
 
+def mask_fits(attn_mask: Tensor | None, query: Tensor, key: Tensor) -> None:
+    """A mask is broadcast to (batch, heads, queries, keys); compiled code, whose sizes may be unknown, does not ask."""
+    if attn_mask is None or torch.compiler.is_compiling():
+        return
+    full = (*query.shape[:-1], key.shape[-2])
+    others = (*key.shape[:-2], *full[-2:])  # one of the two may have a single entry where the other has more
+    sizes = zip(attn_mask.shape[::-1], full[::-1], others[::-1], strict=False)
+    if attn_mask.dim() > len(full) or not all(size == 1 or size in allowed for size, *allowed in sizes):
+        raise ValueError(
+            f"attn_mask of shape {tuple(attn_mask.shape)} is not broadcast to (batch, heads, queries, keys), here "
+            f"{tuple(full)}: pass a mask of (batch, keys) as mask[:, None, None, :]"
+        )
+
+
 def loss(states: Tensor, weight: Tensor, bias: Tensor, target: Tensor, label_smoothing: float) -> None:
     """states: (rows, dim); weight: (classes, dim); bias: (classes,); target: (rows,), the number of a class each."""
     fit = states.dim() == weight.dim() == 2 and bias.dim() == target.dim() == 1

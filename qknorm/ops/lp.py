@@ -15,25 +15,14 @@ import torch
 from torch import Tensor
 
 from qknorm.ops import _dispatch
+from qknorm.ops.rotary import Rotary, RotaryTables, rotary_for, turned, turned_back
 
 # Exponents that are computed by products and a root, each with its double.
 _TWICE = {twice / 2: twice for twice in range(1, 17)}
 
 
-class Rotation(NamedTuple):
-    """Rotary positions: cos and sin of every angle, (length, dim) or (batch, length, dim).
-
-    The first `dim` entries of a row are turned, the rest stay. Entry i belongs to entry i + dim/2 or, interleaved, 2i
-    to 2i + 1; the tables hold the angle of a pair at both of its places.
-    """
-
-    cos: Tensor
-    sin: Tensor
-    interleaved: bool = False
-
-
 def scaled_lp_normalize(
-    x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: Rotation | None = None
+    x: Tensor, scale: Tensor | None, p: float, eps: float, tables: RotaryTables | None = None
 ) -> Tensor:
     """scale · x / ‖x‖_p over the last dimension, then turned; x is (..., heads, length, head_dim).
 
@@ -43,54 +32,20 @@ def scaled_lp_normalize(
         _check_scale(scale, x)
     if x.shape[-1] == 0:
         return x.clone()
-    if rotary is not None:
-        return _turned(x, scale, p, eps, rotary)
+    if tables is not None:
+        return _turned(x, scale, p, eps, rotary_for(x, tables))
     if _dispatch.is_left_to_torch(x, scale):
         return _formula(x, scale, p, eps, None)
     y: Tensor = _OPERATOR(x, scale, p, eps, None, None, False)[0]
     return y
 
 
-def _turned(x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: Rotation) -> Tensor:
-    cos, sin, interleaved = rotary
-    _check_rotary(rotary, x)
+def _turned(x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: Rotary) -> Tensor:
+    cos, sin, pairing = rotary
     if _dispatch.is_left_to_torch(x, scale, cos, sin) or _dispatch.is_differentiated(cos, sin):
         return _formula(x, scale, p, eps, rotary)
-    y: Tensor = _OPERATOR(x, scale, p, eps, cos, sin, interleaved)[0]
+    y: Tensor = _OPERATOR(x, scale, p, eps, cos, sin, pairing == "interleaved")[0]
     return y
-
-
-def rotated(x: Tensor, rotary: Rotation) -> Tensor:
-    """x turned by its positions, in plain differentiable operations and in the dtype of x."""
-    cos, sin = _tables(rotary, x)
-    turned, rest = _at(x, cos.shape[-1])
-    turned = turned * cos + _quarter_turn(turned, rotary.interleaved) * sin
-    return turned if not rest.shape[-1] else torch.cat((turned, rest), -1)
-
-
-def _rotated_back(y: Tensor, rotary: Rotation) -> Tensor:
-    """The transpose of `rotated`."""
-    cos, sin = _tables(rotary, y)
-    turned, rest = _at(y, cos.shape[-1])
-    return torch.cat((turned * cos - _quarter_turn(turned * sin, rotary.interleaved), rest), -1)
-
-
-def _tables(rotary: Rotation, x: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin in the dtype of x, for all heads."""
-    cos, sin = (table.to(x.dtype) for table in rotary[:2])
-    return (cos, sin) if cos.dim() == 2 else (cos.unsqueeze(1), sin.unsqueeze(1))
-
-
-def _at(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    return x[..., :dim], x[..., dim:]
-
-
-def _quarter_turn(x: Tensor, interleaved: bool) -> Tensor:
-    """Each pair (a, b) becomes (−b, a)."""
-    if interleaved:
-        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
-    first, second = x.chunk(2, -1)
-    return torch.cat((-second, first), -1)
 
 
 def _check_scale(scale: Tensor, x: Tensor) -> None:
@@ -104,85 +59,41 @@ def _check_scale(scale: Tensor, x: Tensor) -> None:
         raise ValueError(f"scale is on {scale.device}, but what it scales is on {x.device}")
 
 
-def _check_rotary(rotary: Rotation, x: Tensor) -> None:
-    cos, sin, _ = rotary
-    if cos.shape != sin.shape or not _fits(cos, x):
-        allowed = f"({x.shape[-2]}, dim) or (batch, {x.shape[-2]}, dim) of an even dim up to {x.shape[-1]}"
-        shapes = f"{tuple(cos.shape)} and {tuple(sin.shape)}"
-        raise ValueError(f"for x of shape {tuple(x.shape)}, cos and sin must have shape {allowed}, not {shapes}")
-    for name, table in (("cos", cos), ("sin", sin)):
-        if not table.is_floating_point():
-            raise TypeError(f"{name} must hold real floating-point numbers, not {table.dtype}")
-        if table.device != x.device:
-            raise ValueError(f"{name} is on {table.device}, but what it turns is on {x.device}")
+class _Tail(NamedTuple):
+    """The last arguments of all these operators, in the words of their schema."""
+
+    p: float
+    eps: float
+    cos: Tensor | None = None
+    sin: Tensor | None = None
+    interleaved: bool = False
+
+    @property
+    def rotary(self) -> Rotary | None:
+        if self.cos is None or self.sin is None:
+            return None
+        return Rotary(self.cos, self.sin, "interleaved" if self.interleaved else "half")
 
 
-def _fits(table: Tensor, x: Tensor) -> bool:
-    if x.dim() < 2 or not (table.dim() == 2 or (table.dim() == 3 and x.dim() == 4)):
-        return False
-    length, dim = table.shape[-2:]
-    of_batch = table.dim() == 2 or table.shape[0] in (1, x.shape[0])
-    return of_batch and length == x.shape[-2] and 0 < dim <= x.shape[-1] and dim % 2 == 0
-
-
-def _rotary(cos: Tensor | None, sin: Tensor | None, interleaved: bool) -> Rotation | None:
-    return None if cos is None or sin is None else Rotation(cos, sin, interleaved)
-
-
-def _plain(
-    x: Tensor,
-    scale: Tensor | None,
-    p: float,
-    eps: float,
-    cos: Tensor | None = None,
-    sin: Tensor | None = None,
-    interleaved: bool = False,
-) -> tuple[Tensor, Tensor]:
+def _plain(x: Tensor, scale: Tensor | None, *last: Any) -> tuple[Tensor, Tensor]:
     """The result, and the norms of the rows (heads at dimension −2)."""
-    unit, norms = _unit_and_norm(x, p, eps)
-    y = _times_and_turned(unit, scale, _rotary(cos, sin, interleaved))
+    tail = _Tail(*last)
+    unit, norms = _unit_and_norm(x, tail.p, tail.eps)
+    y = _times_and_turned(unit, scale, tail.rotary)
     return _laid_out(y.to(x.dtype), _dispatch.rows_like(x)), norms.squeeze(-1).contiguous()
 
 
-def _fake(
-    x: Tensor,
-    scale: Tensor | None,
-    p: float,
-    eps: float,
-    cos: Tensor | None = None,
-    sin: Tensor | None = None,
-    interleaved: bool = False,
-) -> tuple[Tensor, Tensor]:
+def _fake(x: Tensor, scale: Tensor | None, *last: Any) -> tuple[Tensor, Tensor]:
     return _dispatch.rows_like(x), x.new_empty(x.shape[:-1], dtype=_wide(x.dtype))
 
 
-def _plain_backward(
-    dy: Tensor,
-    x: Tensor,
-    scale: Tensor | None,
-    norms: Tensor,
-    p: float,
-    eps: float,
-    cos: Tensor | None = None,
-    sin: Tensor | None = None,
-    interleaved: bool = False,
-) -> tuple[Tensor, Tensor]:
+def _plain_backward(dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, *last: Any) -> tuple[Tensor, Tensor]:
     """The gradient of x, and that of g (of one number, where there is none)."""
-    dx, dg = _gradients(dy, x, scale, norms, p, eps, _rotary(cos, sin, interleaved))
+    dx, dg = _gradients(dy, x, scale, norms, _Tail(*last))
     return _laid_out(dx, _dispatch.rows_like(x)), dg
 
 
-def _fake_backward(
-    dy: Tensor,
-    x: Tensor,
-    scale: Tensor | None,
-    norms: Tensor,
-    p: float,
-    eps: float,
-    cos: Tensor | None = None,
-    sin: Tensor | None = None,
-    interleaved: bool = False,
-) -> tuple[Tensor, Tensor]:
+def _fake_backward(dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, *last: Any) -> tuple[Tensor, Tensor]:
     return _dispatch.rows_like(x), norms.new_empty(()) if scale is None else scale.new_empty(scale.shape)
 
 
@@ -216,13 +127,13 @@ def _setup_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tenso
 def _backward_second(ctx: Any, ddx: Tensor, ddg: Tensor) -> tuple[Tensor | None, ...]:
     """The derivative of the gradient, by way of the plain formula; the norms are a function of x there."""
     dy, x, scale, cos, sin = ctx.saved_tensors
-    again, rotary = torch.is_grad_enabled(), _rotary(cos, sin, ctx.interleaved)
+    again, tail = torch.is_grad_enabled(), _Tail(ctx.p, ctx.eps, cos, sin, ctx.interleaved)
     with torch.enable_grad():
         dy, x, scale = (None if tensor is None else _leaf(tensor, again) for tensor in (dy, x, scale))
         assert dy is not None
         assert x is not None
         norms = _unit_and_norm(x, ctx.p, ctx.eps)[1].squeeze(-1)
-        first = _gradients(dy, x, scale, norms, ctx.p, ctx.eps, rotary)
+        first = _gradients(dy, x, scale, norms, tail)
         inputs = [tensor for tensor in (dy, x, scale) if tensor is not None]
         second = list(torch.autograd.grad(first, inputs, (ddx, ddg), create_graph=again, allow_unused=True))
     return second[0], second[1], second[2] if scale is not None else None, *(None,) * 6
@@ -233,16 +144,14 @@ def _leaf(tensor: Tensor, again: bool) -> Tensor:
     return tensor.view_as(tensor) if again and tensor.requires_grad else tensor.detach().requires_grad_()
 
 
-def _gradients(
-    dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, p: float, eps: float, rotary: Rotation | None
-) -> tuple[Tensor, Tensor]:
+def _gradients(dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, tail: _Tail) -> tuple[Tensor, Tensor]:
     wide, dy = _widened(x), _widened(dy)
-    dy = dy if rotary is None else _rotated_back(dy, rotary)
+    dy = dy if tail.rotary is None else turned_back(dy, tail.rotary)
     norm = norms.unsqueeze(-1)
-    inverse = torch.where(norm <= _floor(wide.dtype, eps), math.inf, norm).reciprocal()
+    inverse = torch.where(norm <= _floor(wide.dtype, tail.eps), math.inf, norm).reciprocal()
     unit = wide * inverse
     dots = (unit * dy).sum(-1, keepdim=True)
-    dx = _times((dy - _norm_gradient(unit, p) * dots) * inverse, scale)
+    dx = _times((dy - _norm_gradient(unit, tail.p) * dots) * inverse, scale)
     return dx.to(x.dtype), _sum_for(scale, dots.squeeze(-1))
 
 
@@ -254,15 +163,15 @@ def _sum_for(scale: Tensor | None, dots: Tensor) -> Tensor:
     return dots.sum(others).to(scale.dtype).view(scale.shape)
 
 
-def _formula(x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: Rotation | None) -> Tensor:
+def _formula(x: Tensor, scale: Tensor | None, p: float, eps: float, rotary: Rotary | None) -> Tensor:
     """The whole operation in plain differentiable operations."""
     unit, _ = _unit_and_norm(x, p, eps)
     return _times_and_turned(unit, scale, rotary).to(x.dtype)
 
 
-def _times_and_turned(unit: Tensor, scale: Tensor | None, rotary: Rotation | None) -> Tensor:
+def _times_and_turned(unit: Tensor, scale: Tensor | None, rotary: Rotary | None) -> Tensor:
     y = _times(unit, scale)
-    return y if rotary is None else rotated(y, rotary)
+    return y if rotary is None else turned(y, rotary)
 
 
 def _unit_and_norm(x: Tensor, p: float, eps: float) -> tuple[Tensor, Tensor]:

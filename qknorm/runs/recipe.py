@@ -16,7 +16,7 @@ from qknorm.data import corpora
 from qknorm.data.subwords import Scheme, looks_tokenized
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
-from qknorm.metrics.table import DEV_METRICS
+from qknorm.metrics.table import METRICS
 from qknorm.models.layers import NormKind, Placement
 from qknorm.models.translator import TranslatorConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
@@ -225,7 +225,7 @@ class TrainingRecipe(RecipePart):
     """Training ends when the decayed learning rate falls below this."""
     stop_after: int | None = Field(None, ge=1)
     """Training ends when this many validations in a row brought no better score; with `trapezoid`, its decay begins."""
-    metric: Annotated[str, OneOf(DEV_METRICS)] = "bleu"
+    metric: Annotated[str, OneOf(METRICS, lambda metric: not metric.of_tokens)] = "bleu"
     """The dev score by which the best checkpoint is chosen, the learning rate decayed and training ended. Plans take
     `chrf` where most lines are too short for BLEU."""
     average: int = Field(1, ge=1)

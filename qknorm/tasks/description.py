@@ -21,8 +21,6 @@ class TaskDescription(ABC, Generic[RecipeT, ResultT]):
 
     result_type: type[ResultT]
     """What result.json holds."""
-    measured: ClassVar[tuple[str, ...]]
-    """What the result of a run holds, in the order of results.csv."""
     headings: ClassVar[dict[str, str]]
     """Of those, what a table of many runs shows, the most important first, and under which headings."""
     is_cross_validated: ClassVar[bool] = False
@@ -31,6 +29,11 @@ class TaskDescription(ABC, Generic[RecipeT, ResultT]):
     """Whether a run ends with a test, whose translations reports compare; else they show its losses."""
     keeps_checkpoints: ClassVar[bool] = True
     """Whether a run among many keeps its weights when it is done."""
+
+    @property
+    @abstractmethod
+    def measured(self) -> tuple[str, ...]:
+        """What the result of a run holds, in the order of results.csv."""
 
     @abstractmethod
     def train(self, recipe: RecipeT, folder: Path, console: Screen, resume: bool) -> object:

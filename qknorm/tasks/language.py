@@ -19,10 +19,13 @@ class Language(TaskDescription[LanguageRecipe, LanguageResult]):
     """What comes next in a text, character by character."""
 
     result_type = LanguageResult
-    measured = ("best_val_loss", "final_val_loss", "best_step", "seconds")
     headings: ClassVar[dict[str, str]] = {"best_val_loss": "best loss", "final_val_loss": "final loss"}
     is_cross_validated = True
     keeps_checkpoints = False  # hundreds of runs would fill the disk
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        return ("best_val_loss", "final_val_loss", "best_step", "seconds")
 
     def train(self, recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -> None:
         language.train(recipe, folder, console, resume)

@@ -314,10 +314,12 @@ def settings_of(recipe: Recipe) -> TrainerSettings:
 
 def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> None:
     """Translate each pair's test set: into test/, or into test/en-gl/ and so on if there are several."""
+    translator = Translator.load(run.folder, sets[0].name)
     for direction in sets:
         test = run.test_set(_code(direction, sets))
         sources, references = [pair.source for pair in direction.test], [pair.target for pair in direction.test]
-        translations = Translator.load(run.folder, direction.name).translate(sources)
+        translated = [best for best, *_ in translator.with_direction(direction.name).translations(sources)]
+        translations = [best.text for best in translated]
         test.scores_file.unlink(missing_ok=True)  # of a run that was prolonged: they are not those of the new lines
         for path, lines in ((test.source, sources), (test.references, references), (test.hypotheses, translations)):
             write_lines(path, lines)
@@ -327,6 +329,8 @@ def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> N
         label = f"test {direction.name}" if len(sets) > 1 else "test"
         told = ", ".join(f"{METRICS[name].label} {values.measures[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values.lines:,} lines)")
+        for note, number in Counter(note for best in translated for note in best.notes).items():
+            console.print(f"  {note} ({number:,} lines)")
         console.print(f"  {meaning_of(values.bleu, references, tokenized)}")
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +17,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from qknorm import comparable_scale, lp_normalize, qk_attention, qk_attention_weights
-from qknorm.attention.functional import attend
+from qknorm import QKNormAttention, comparable_scale, lp_normalize, normalize_qk, qk_attention, qk_attention_weights
+from qknorm.ops.attention import attend
+from qknorm.ops.rotary import rotate
 from tests.attention import reference
 from tests.attention.reference import DTYPES, P_VALUES, p_name
 from tests.ops.kernels import needs_kernel
@@ -269,24 +272,34 @@ def test_p_2_is_rms_normalised_attention_with_weight_g_over_root_d() -> None:
     assert torch.allclose(qk_attention(q, k, v, g), rms, atol=1e-5)
 
 
-def rotate(x: Tensor) -> Tensor:
-    """Rotary positions: each pair of entries is turned by an angle that grows with the position."""
-    half = x.shape[-1] // 2
-    angles = torch.arange(x.shape[-2])[:, None] * 10000.0 ** (-torch.arange(half) / half)
-    first, second = x.split(half, -1)
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
+def tables(length: int) -> tuple[Tensor, Tensor]:
+    angles = torch.arange(length)[:, None] * 10000.0 ** (-torch.arange(HEAD_DIM // 2) / (HEAD_DIM // 2))
+    return angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
 
 
 def test_rotary_positions_may_come_before_or_after_for_p_2_only() -> None:
     q, k, v = inputs(9, HEADS)
+    turned = rotate(q, tables(9)), rotate(k, tables(9))
+    for p, is_same in ((2.0, True), (3.0, False)):
+        before, after = qk_attention(*turned, v, 5.0, p=p), qk_attention(q, k, v, 5.0, p=p, rotary=tables(9))
+        assert torch.allclose(before, after, atol=1e-5) is is_same
 
-    def after(p: float) -> Tensor:
-        turned = rotate(lp_normalize(q, p)), rotate(lp_normalize(k, p))
-        return F.scaled_dot_product_attention(5.0 * turned[0], turned[1], v, scale=1.0)
 
-    assert torch.allclose(qk_attention(rotate(q), rotate(k), v, 5.0), after(2.0), atol=1e-5)
-    assert not torch.allclose(qk_attention(rotate(q), rotate(k), v, 5.0, p=3.0), after(3.0), atol=1e-2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("p", [2.0, 3.0])
+def test_both_layouts_give_the_same_for_any_kernel(p: float, dtype: torch.dtype) -> None:
+    """Also where length and heads are as many, so that a guess from shapes would be wrong half of the time."""
+    q, k, v = torch.randn(3, 2, HEADS, HEADS, HEAD_DIM).to(dtype)
+    g, rotary = torch.linspace(1, 4, HEADS), tables(HEADS)
+    ready = normalize_qk(q, k, g, p, rotary=rotary)
+    turned = normalize_qk(q.transpose(1, 2), k.transpose(1, 2), g, p, layout="blhd", rotary=rotary)
+    for ours, theirs in zip(turned, ready, strict=True):
+        assert ours.dtype == dtype
+        assert torch.equal(ours.transpose(1, 2), theirs)
+    expected = F.scaled_dot_product_attention(*ready, v, scale=1.0)
+    assert torch.equal(qk_attention(q, k, v, g, p=p, rotary=rotary), expected)
+    with pytest.raises(ValueError, match='layout must be "bhld" or "blhd"'):
+        normalize_qk(q, k, g, layout="bshd")  # type: ignore[arg-type]
 
 
 class LargestTensor(TorchDispatchMode):
@@ -357,6 +370,37 @@ def test_dropout_keeps_the_mean() -> None:
 
 
 class TestBadInput:
+    @pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf])
+    def test_torchs_scale_is_not_g(self, p: float) -> None:
+        """The obvious edit of a call of torch's attention: it would give all keys nearly the same weight."""
+        q, k, v = inputs(9, HEADS)
+        for call in (partial(qk_attention, q, k, v), partial(qk_attention_weights, q, k), partial(normalize_qk, q, k)):
+            with pytest.raises(
+                ValueError, match=r"scale is g, .* and not torch's 1/√head_dim: with 0\.25 all keys get"
+            ):
+                call(HEAD_DIM**-0.5, p=p)
+            call(torch.tensor(HEAD_DIM**-0.5), p=p)
+            call(max(1.0, comparable_scale(p, HEAD_DIM, 1.0)), p=p)
+
+    def test_a_start_below_1_may_be_right_beyond_p_2(self) -> None:
+        start = comparable_scale(math.inf, 64, 8.0)
+        assert start < 1
+        normalize_qk(torch.randn(1, 1, 3, 64), torch.randn(1, 1, 3, 64), start, math.inf)
+
+    @pytest.mark.parametrize("shape", [(2, 13), (13, 9), (2, 9, 13), (1, 2, 4, 9, 13)], ids=str)
+    @pytest.mark.parametrize("is_causal", [True, False])
+    def test_a_mask_that_does_not_fit_is_told_how_to(self, shape: tuple[int, ...], is_causal: bool) -> None:
+        q, k, v = inputs(13, HEADS)
+        mask, module = torch.ones(shape, dtype=torch.bool), QKNormAttention(64, HEADS, length_scaling="log")
+        sentence = re.escape(f"attn_mask of shape {shape} is not broadcast to (batch, heads, queries, keys)")
+        sentence += r".* pass a mask of \(batch, keys\) as mask\[:, None, None, :\]"
+        with pytest.raises(ValueError, match=sentence):
+            qk_attention(q, k, v, 5.0, attn_mask=mask, is_causal=is_causal)
+        with pytest.raises(ValueError, match=sentence):
+            qk_attention_weights(q, k, 5.0, attn_mask=mask, is_causal=is_causal)
+        with pytest.raises(ValueError, match=sentence):
+            module(torch.randn(2, 9, 64), torch.randn(2, 13, 64), attn_mask=mask, is_causal=is_causal)
+
     def test_p_is_checked(self) -> None:
         q, k, v = inputs(9, HEADS)
         with pytest.raises(ValueError, match="p must be a number"):

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 import qknorm
 from qknorm.attention.graft import GraftedNorm
-from qknorm.attention.rotary import Pairing
 from qknorm.data.batches import Batch
 from qknorm.models.gpt import GPT, GPTConfig
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
+from qknorm.ops.rotary import Pairing
 from tests.attention.hugging_face import tiny
 
 CONFIG = GPTConfig(8, context=24, layers=2, heads=2, dim=32, dropout=0.0, qk_norm="none")

@@ -32,7 +32,7 @@ def outcome(minutes: float, **bleu: float) -> Outcome:
         "target pieces/s": 1234.5,
         "parameters": 6_000_000,
         "minutes validating": 9.4,
-        "size": asdict(SIZE),
+        "size": SIZE.shape,
     }
     return Outcome(minutes, [Validation(minutes / 2, 3, 1.0), Validation(minutes, 7, 2.0)], tests, facts)
 
@@ -48,14 +48,7 @@ def result(ours: list[Outcome], theirs: Outcome) -> dict[str, Any]:
             "tokenized": True,
             "pairs": {"train": 11_233, "dev": 742, "test": 1_112},
         },
-        "size": {
-            "merges": 3000,
-            "dim": 256,
-            "feed_forward": 1024,
-            "encoder_layers": 3,
-            "decoder_layers": 3,
-            "heads": 4,
-        },
+        "size": {"merges": 3000, **replace(SIZE, dim=256, feed_forward=1024, encoder_layers=3).shape},
         "systems": {OURS: [asdict(run) for run in ours], JOEYNMT: [asdict(theirs)]},
     }
 
@@ -74,9 +67,9 @@ def test_joeynmt_gets_our_size_and_merges(tmp_path: Path) -> None:
     made = joeynmt.config(contest(), SIZE, 3000, tmp_path)
     encoder, decoder = made["model"]["encoder"], made["model"]["decoder"]
     assert (encoder["num_layers"], decoder["num_layers"]) == (2, 3)
-    assert {stack[key] for stack in (encoder, decoder) for key in ("hidden_size",)} == {64}
-    assert encoder["embeddings"]["embedding_dim"] == 64
-    assert (encoder["ff_size"], encoder["num_heads"]) == (128, 4)
+    for stack in (encoder, decoder):
+        assert (stack["hidden_size"], stack["embeddings"]["embedding_dim"]) == (64, 64)
+        assert (stack["ff_size"], stack["num_heads"]) == (128, 4)
     assert made["data"]["src"]["tokenizer_cfg"]["num_merges"] == 3000
     assert (made["data"]["src"]["lang"], made["data"]["trg"]["lang"]) == ("gl", "en")
 
@@ -84,24 +77,15 @@ def test_joeynmt_gets_our_size_and_merges(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("tokenized", "pretokenizer"), [(True, "none"), (False, "moses")])
 def test_joeynmt_tokenises_only_text_that_is_not_tokenised(tokenized: bool, pretokenizer: str, tmp_path: Path) -> None:
     made = joeynmt.config(contest(tokenized), SIZE, 3000, tmp_path)
-    assert made["data"]["trg"]["tokenizer_cfg"]["pretokenizer"] == pretokenizer
-
-
-def test_the_configuration_comes_back_from_its_file(tmp_path: Path) -> None:
-    made = joeynmt.config(contest(), SIZE, 3000, tmp_path)
     joeynmt.save_config(made, tmp_path / "config.yaml")
     assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == made
+    assert made["data"]["trg"]["tokenizer_cfg"]["pretokenizer"] == pretokenizer
 
 
 def test_the_best_checkpoint_is_that_of_the_minutes() -> None:
     curve = [Validation(10, 1, 3.0), Validation(20.5, 2, 5.0), Validation(30, 3, 4.0), Validation(60, 4, 6.0)]
-    assert [result and result.updates for result in (best_by(minutes, curve) for minutes in (5, 10, 20, 30, 60))] == [
-        None,
-        1,
-        2,
-        2,
-        4,
-    ]
+    best = [best_by(minutes, curve) for minutes in (5, 10, 20, 30, 60)]
+    assert [found and found.updates for found in best] == [None, 1, 2, 2, 4]
 
 
 @pytest.fixture
@@ -112,34 +96,22 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return result
 
 
-def test_validations_are_due_at_equal_parts_of_the_minutes(now: list[float]) -> None:
+def test_validations_are_due_at_equal_parts_of_minutes_that_stand_still_during_each(now: list[float]) -> None:
     clock = Clock(minutes=1, validations=6)
     now[0] = 9.9
     assert not clock.is_due
     now[0] = 10.0
     assert clock.is_due
-
-
-def test_the_clock_stands_still_during_a_validation(now: list[float]) -> None:
-    clock = Clock(minutes=1, validations=6)
-    now[0] = 10.0
     with clock.stopped():
         now[0] = 110.0
     assert (clock.seconds, clock.validating) == (10.0, 100.0)
     now[0] = 119.9
     assert not clock.is_due
-    now[0] = 120.0
-    assert clock.is_due
-
-
-def test_the_last_validation_is_at_the_end(now: list[float]) -> None:
-    clock = Clock(minutes=1, validations=6)
-    now[0] = 59.0
+    now[0] = 159.0
     with clock.stopped():
-        now[0] = 69.0
-    assert not clock.is_due
-    assert not clock.is_over
-    now[0] = 70.0
+        now[0] = 169.0
+    assert (clock.is_due, clock.is_over) == (False, False)
+    now[0] = 170.0
     assert clock.is_due
     assert clock.is_over
 
@@ -171,20 +143,29 @@ def test_a_time_before_the_first_validation_is_an_empty_cell() -> None:
     assert "| JoeyNMT 2.3 | – | – | – | 8.00 |" in markdown(result(ours, outcome(60, m60=8.0)))
 
 
-def test_twice_the_bleu_meets_the_goal() -> None:
-    ours = [outcome(60, m60=16.0), outcome(30, m30=12.0)]
+@pytest.mark.parametrize(
+    "ours",
+    [
+        [outcome(60, m60=16.0), outcome(30, m30=12.0)],
+        [outcome(60, m60=9.0), outcome(30, m30=9.0), outcome(20, m20=8.0), outcome(10, m10=6.0)],
+        [outcome(20, m20=8.0), outcome(10, m10=6.0)],
+    ],
+    ids=["twice the BLEU", "the same in a third of the time", "the thirds alone"],
+)
+def test_each_way_to_meet_the_goals(ours: list[Outcome]) -> None:
     assert verdict(result(ours, outcome(60, m30=6.0, m60=8.0))) == []
 
 
-def test_the_same_bleu_in_a_third_of_the_time_meets_the_goal() -> None:
-    ours = [outcome(60, m60=9.0), outcome(30, m30=9.0), outcome(20, m20=8.0), outcome(10, m10=6.0)]
-    assert verdict(result(ours, outcome(60, m30=6.0, m60=8.0))) == []
-
-
-def test_the_thirds_alone_can_meet_the_goals() -> None:
-    ours = [outcome(20, m20=8.0), outcome(10, m10=6.0)]
-    assert verdict(result(ours, outcome(60, m30=6.0, m60=8.0))) == []
-    assert "| qknorm | 6.00 | 8.00 | – | – | 30.00 |" in markdown(result(ours, outcome(60, m30=6.0, m60=8.0)))
+def test_what_was_missed_is_named_with_its_numbers() -> None:
+    theirs = outcome(60, m30=6.0, m60=8.0)
+    (missed,) = verdict(result([outcome(60, m60=9.0), outcome(30, m30=13.0), outcome(20, m20=7.9)], theirs))
+    assert missed.startswith("60 minutes: 9.00 BLEU against 8.00")
+    assert "7.90" in missed
+    late = [replace(outcome(60, m60=16.0), took=66.0), replace(outcome(30, m30=12.0), took=30.9)]
+    (missed,) = verdict(result(late, theirs))
+    assert missed.startswith("qknorm took 66.0 minutes where it had 60")
+    (missed,) = verdict(result([outcome(60, m60=16.0), outcome(30, m30=12.0)], outcome(60, m60=8.0)))
+    assert missed == "30 minutes: JoeyNMT 2.3 had no translation of the test set by then"
 
 
 def test_a_kept_system_of_another_size_is_not_compared() -> None:
@@ -193,58 +174,24 @@ def test_a_kept_system_of_another_size_is_not_compared() -> None:
         quality._check_size(replace(SIZE, dim=128), {JOEYNMT: [outcome(60, m60=8.0)]})
 
 
-def test_a_goal_that_was_missed_is_named_with_its_numbers() -> None:
-    ours = [outcome(60, m60=9.0), outcome(30, m30=13.0), outcome(20, m20=7.9)]
-    (missed,) = verdict(result(ours, outcome(60, m30=6.0, m60=8.0)))
-    assert missed.startswith("60 minutes: 9.00 BLEU against 8.00")
-    assert "7.90" in missed
-
-
-def test_a_run_that_took_longer_than_its_minutes_is_named() -> None:
-    ours = [replace(outcome(60, m60=16.0), took=66.0), replace(outcome(30, m30=12.0), took=30.9)]
-    (missed,) = verdict(result(ours, outcome(60, m30=6.0, m60=8.0)))
-    assert missed.startswith("qknorm took 66.0 minutes where it had 60")
-
-
-def test_nothing_to_compare_with_is_not_a_goal_that_was_met() -> None:
-    ours = [outcome(60, m60=16.0), outcome(30, m30=12.0)]
-    (missed,) = verdict(result(ours, outcome(60, m60=8.0)))
-    assert missed == "30 minutes: JoeyNMT 2.3 had no translation of the test set by then"
-
-
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    draw(result([outcome(60, m60=16.0)], outcome(60, m60=8.0)), tmp_path / "quality.png")
+@pytest.mark.parametrize("theirs", [outcome(60, m60=8.0), outcome(60)], ids=["tested", "without a checkpoint in time"])
+def test_the_picture_is_drawn(theirs: Outcome, tmp_path: Path) -> None:
+    draw(result([outcome(60, m60=16.0)], theirs), tmp_path / "quality.png")
     assert (tmp_path / "quality.png").stat().st_size > 10_000
 
 
-def test_a_system_without_a_checkpoint_in_time_is_drawn_by_its_curve_alone(tmp_path: Path) -> None:
-    draw(result([outcome(60, m60=16.0)], outcome(60)), tmp_path / "quality.png")
-    assert (tmp_path / "quality.png").exists()
-
-
-def test_an_outcome_comes_back_from_its_file(tmp_path: Path) -> None:
-    outcome(60, m60=8.0).save(tmp_path / "outcome.json")
-    assert Outcome.load(tmp_path / "outcome.json") == outcome(60, m60=8.0)
-
-
-def test_a_finished_system_is_not_run_again(tmp_path: Path) -> None:
-    calls = []
+def test_a_finished_system_is_not_run_again_and_one_that_was_only_begun_is(tmp_path: Path) -> None:
+    half, calls = tmp_path / "joeynmt-1" / "model" / "5.ckpt", []
+    half.parent.mkdir(parents=True)
+    half.touch()
 
     def work(folder: Path) -> Outcome:
         calls.append(folder)
         return outcome(1, m1=8.0)
 
     for _ in range(2):
-        result = kept_or_made(work, tmp_path / "joeynmt-1", Screen(quiet=True))
+        assert kept_or_made(work, tmp_path / "joeynmt-1", Screen(quiet=True)) == outcome(1, m1=8.0)
     assert len(calls) == 1
-    assert result == outcome(1, m1=8.0)
-
-
-def test_what_was_begun_and_not_ended_is_begun_again(tmp_path: Path) -> None:
-    half = tmp_path / "joeynmt-1" / "model" / "5.ckpt"
-    half.parent.mkdir(parents=True)
-    half.touch()
-    kept_or_made(lambda _: outcome(1, m1=8.0), tmp_path / "joeynmt-1", Screen(quiet=True))
     assert not half.exists()
 
 
@@ -255,28 +202,20 @@ def write_text(folder: Path, lines: int = 3) -> None:
 
 
 def test_the_pair_is_told_by_the_name_of_the_folder_or_given(tmp_path: Path) -> None:
-    write_text(tmp_path / "ted-gl-en")
+    for name in ("ted-gl-en", "talks"):
+        write_text(tmp_path / name)
     assert languages_of(tmp_path / "ted-gl-en", None) == ("gl", "en")
     assert languages_of(tmp_path / "ted-gl-en", "en-gl") == ("en", "gl")
-
-
-def test_a_folder_that_does_not_say_its_pair_is_asked_for_it(tmp_path: Path) -> None:
-    write_text(tmp_path / "talks")
     with pytest.raises(InputError, match="PAIR=en-gl or PAIR=gl-en"):
         languages_of(tmp_path / "talks", None)
 
 
-def test_pairs_with_a_blank_side_are_left_out_for_all(tmp_path: Path) -> None:
+def test_pairs_with_a_blank_side_are_left_out_and_another_text_is_not_mixed_in(tmp_path: Path) -> None:
     write_text(tmp_path / "ted-gl-en")
     made = prepare(tmp_path / "ted-gl-en", None, 1, tmp_path / "out")
     assert made.lines("test", "gl") == ["Ola , mundo ."] * 2
     assert made.references == ["Hello , world ."] * 2
     assert made.tokenized
-
-
-def test_outcomes_of_another_text_are_not_mixed_in(tmp_path: Path) -> None:
-    write_text(tmp_path / "ted-gl-en")
-    prepare(tmp_path / "ted-gl-en", None, 1, tmp_path / "out")
     write_text(tmp_path / "ted-gl-en", lines=4)
     with pytest.raises(InputError, match="another text"):
         prepare(tmp_path / "ted-gl-en", None, 1, tmp_path / "out")

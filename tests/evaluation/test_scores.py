@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import bleu, detokenized, scores, tokens_of, worst
 from tests.metrics.test_script import CHINESE, JAPANESE, KOREAN, THAI
+
+_LINES = st.lists(st.text("abc ", max_size=30), min_size=3, max_size=3)
 
 
 def multi_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -32,51 +34,52 @@ def multi_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     return 100 * penalty * math.exp(sum(math.log(m / t) for m, t in zip(matched, total, strict=True)) / 4)
 
 
+def lines(rng: random.Random, count: int) -> list[str]:
+    return [" ".join(rng.choice("abcdefgh") for _ in range(rng.randint(5, 20))) for _ in range(count)]
+
+
+def garbled(lines: list[str], noise: float, rng: random.Random) -> list[str]:
+    return [" ".join("x" if rng.random() < noise else word for word in line.split()) for line in lines]
+
+
 def corpus(seed: int, noise: float) -> tuple[list[str], list[str]]:
-    rng = random.Random(seed)
-    references = [" ".join(rng.choice("abcdefgh") for _ in range(rng.randint(5, 20))) for _ in range(200)]
-    garbled = random.Random(seed + 1)
-    hypotheses = [" ".join("x" if garbled.random() < noise else word for word in line.split()) for line in references]
-    return hypotheses, references
-
-
-def test_tokenised_bleu_is_that_of_moses() -> None:
-    hypotheses, references = corpus(0, 0.2)
-    assert bleu(hypotheses, references, tokenized=True) == pytest.approx(multi_bleu(hypotheses, references), abs=1e-6)
-    assert scores(hypotheses, references, tokenized=True).measures["bleu_tokenized"] == pytest.approx(
-        multi_bleu(hypotheses, references), abs=1e-6
-    )
-
-
-_LINES = st.lists(st.text("abc ", max_size=30), min_size=3, max_size=3)
+    """Translations of which a share of the words is wrong, and their references."""
+    references = lines(random.Random(seed), 200)
+    return garbled(references, noise, random.Random(seed + 1)), references
 
 
 @given(_LINES, _LINES)
+@example(*corpus(0, 0.2))
 def test_tokenised_bleu_is_that_of_moses_on_any_text(hypotheses: list[str], references: list[str]) -> None:
     """Blank lines, spaces in a row and n-grams that never match included."""
-    expected = multi_bleu(hypotheses, references)
-    assert bleu(hypotheses, references, tokenized=True) == pytest.approx(expected, abs=1e-6)
+    expected = pytest.approx(multi_bleu(hypotheses, references), abs=1e-6)
+    assert bleu(hypotheses, references, tokenized=True) == expected
+    assert scores(hypotheses, references, tokenized=True).measures["bleu_tokenized"] == expected
 
 
 def test_tokenised_text_is_joined_for_the_default_score() -> None:
     assert detokenized(["I &apos;m here , he said ."], "en") == ["I'm here, he said."]
 
 
-def test_a_perfect_translation_has_perfect_scores() -> None:
-    lines = ["The red house is big .", "I &apos;m here now , my friend ."]
-    result = scores(lines, lines, tokenized=True)
-    assert result.bleu == pytest.approx(100)
-    assert result.chrf == pytest.approx(100)
-    assert result.ter == 0
-    assert result.lines == 2
-    assert "tok:13a" in result.signature
+ENGLISH = ["The red house is big .", "I &apos;m here now , my friend ."]
 
 
-@pytest.mark.parametrize(("lines", "expected"), [(CHINESE, "zh"), (JAPANESE, "char"), (THAI, "char"), (KOREAN, "13a")])
-def test_a_perfect_translation_is_perfect_in_every_script(lines: list[str], expected: str) -> None:
-    result = scores(lines, lines, tokenized=False, language="xx")
-    assert (result.bleu, result.measures["bleu_tokenized"]) == pytest.approx((100, 100))
-    assert f"|tok:{expected}|" in result.signature
+@pytest.mark.parametrize(
+    ("lines", "tokenized", "cut"),
+    [
+        (ENGLISH, True, "13a"),
+        (CHINESE, False, "zh"),
+        (JAPANESE, False, "char"),
+        (THAI, False, "char"),
+        (KOREAN, False, "13a"),
+    ],
+)
+def test_a_perfect_translation_is_perfect_in_every_script(lines: list[str], tokenized: bool, cut: str) -> None:
+    result = scores(lines, lines, tokenized, language="en" if tokenized else "xx")
+    perfect = {"bleu": 100, "bleu_tokenized": 100, "chrf": 100, "chrf++": 100, "ter": 0}
+    assert result.measures == pytest.approx(perfect)
+    assert result.lines == len(lines)
+    assert f"|tok:{cut}|" in result.signature
 
 
 def test_tokens_of_a_script_without_spaces_are_joined_for_the_default_score() -> None:

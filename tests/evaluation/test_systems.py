@@ -29,17 +29,11 @@ def test_runs_and_files_and_several_seeds() -> None:
     assert result.runs == {"a": [["a-1"], ["a-2"]], "b": [["Oi ."], ["other"]]}
 
 
-def test_a_path_may_look_like_a_list(folder: Path) -> None:
-    write_lines(folder / "p=1,5.txt", ["x"])
-    assert read_systems(["a-1", "p=1,5.txt"], None, tokenized=False).runs["p=1,5.txt"] == [["x"]]
-
-
-def test_equal_names_are_told_apart(folder: Path) -> None:
-    write_lines(folder / "deep" / "file.txt", ["x"])
-    assert list(read_systems(["file.txt", "deep/file.txt"], folder / "file.txt", False).runs) == [
-        "file.txt",
-        "deep/file.txt",
-    ]
+def test_names_that_look_like_lists_and_equal_ones_are_told_apart(folder: Path) -> None:
+    for file in ("p=1,5.txt", "deep/file.txt"):
+        write_lines(folder / file, ["x"])
+    read = read_systems(["file.txt", "deep/file.txt", "p=1,5.txt"], folder / "file.txt", False)
+    assert read.runs == {"file.txt": [["Oi ."]], "deep/file.txt": [["x"]], "p=1,5.txt": [["x"]]}
 
 
 @pytest.fixture
@@ -53,12 +47,9 @@ def tokens(folder: Path) -> Path:
 
 @pytest.mark.usefixtures("tokens")
 def test_a_run_on_tokens_is_compared_by_its_text() -> None:
-    result = read_systems(["a-1", "file.txt"], None, tokenized=False)
-    assert result.references == ["Ola."]
-    assert result.runs["a-1"] == [["It is fine."]]
-    result = read_systems(["a-1", "file.txt"], None, tokenized=True)
-    assert result.references == ["Ola ."]
-    assert result.runs["a-1"] == [["It is fine ."]]
+    for tokenized, reference, line in ((False, "Ola.", "It is fine."), (True, "Ola .", "It is fine .")):
+        result = read_systems(["a-1", "file.txt"], None, tokenized)
+        assert (result.references, result.runs["a-1"]) == ([reference], [[line]])
 
 
 @pytest.mark.usefixtures("tokens")
@@ -72,12 +63,10 @@ def test_text_beside_a_run_on_tokens_stays_as_it_is(folder: Path) -> None:
     assert result.references == [raw]
 
 
-@pytest.mark.usefixtures("folder")
 def test_files_of_a_run_on_tokens_are_what_the_run_is(tokens: Path) -> None:
-    test = tokens / "test"
-    result = read_systems(["a-1/test/hypotheses.txt", "file.txt"], test / "references.txt", tokenized=False)
-    assert result.runs["hypotheses.txt"] == [["It is fine."]]
-    assert result.references == ["Ola."]
+    references = tokens / "test" / "references.txt"
+    result = read_systems(["a-1/test/hypotheses.txt", "file.txt"], references, tokenized=False)
+    assert (result.runs["hypotheses.txt"], result.references) == ([["It is fine."]], ["Ola."])
 
 
 @pytest.mark.usefixtures("tokens")

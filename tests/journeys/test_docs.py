@@ -130,7 +130,6 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return supplies
 
 
-@pytest.mark.filterwarnings("ignore:line .* has a sentence of more than")  # a model this small has read short ones
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_shows_runs(
     page: Path, supplies: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch

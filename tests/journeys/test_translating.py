@@ -57,6 +57,19 @@ def test_a_file_appears_when_it_is_complete(translate: Command) -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["out.txt"]
 
 
+def test_an_output_is_not_written_over_a_file_by_accident_nor_into_a_new_folder(translate: Command) -> None:
+    Path("mine.txt").write_text("mine")
+    done = translate("-o", "mine.txt", stdin=b"I eat.\n")
+    assert (done.code, Path("mine.txt").read_text()) == (2, "mine")
+    assert "mine.txt exists already; choose another name, or overwrite it with --force" in done.errors
+    assert translate("-o", "mine.txt", "--force", stdin=b"I eat.\n").code == 0
+    assert Path("mine.txt").read_text() != "mine"
+    done = translate("-o", "mien/out.txt", "--force", stdin=b"I eat.\n")
+    assert (done.code, done.errors) == (2, "qknorm: mien/out.txt cannot be written: there is no folder mien\n")
+    assert not Path("mien").exists()
+    assert translate("-o", "/dev/null", stdin=b"I eat.\n").code == 0
+
+
 def test_n_best_in_columns(translate: Command, trained_run: Path) -> None:
     done = translate("--n-best", "3", stdin="\n".join(LINES).encode())
     rows = [line.split("\t") for line in done.out.split("\n")[:-1]]

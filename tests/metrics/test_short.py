@@ -21,18 +21,22 @@ def test_bleu_prefers_a_glossary_that_babbles_to_a_perfect_one() -> None:
     assert is_too_short_for_bleu(GLOSSARY)
 
 
-@pytest.mark.parametrize("references", [CHINESE, THAI, KOREAN, ["The shop is closed."], []])
-def test_sentences_are_long_enough_in_every_script(references: list[str]) -> None:
-    assert not is_too_short_for_bleu(references)
+SENTENCE = "It is late , and the shop is closed . " * 5
 
 
-def test_words_are_those_that_bleu_counts() -> None:
-    assert is_too_short_for_bleu(["房子", "面包", "读书"])  # two characters each
-    assert not is_too_short_for_bleu(["He left!!", "No, thanks."])  # punctuation counts
+@pytest.mark.parametrize(
+    ("references", "expected"),
+    [
+        *((references, False) for references in (CHINESE, THAI, KOREAN, ["The shop is closed."], [])),
+        (["房子", "面包", "读书"], True),  # words are those that BLEU counts: two characters each
+        (["He left!!", "No, thanks."], False),  # punctuation counts
+        (["house", "bread", SENTENCE], True),  # most lines decide, and not how long the others are
+        (["house", SENTENCE], False),
+    ],
+)
+def test_most_lines_decide_by_the_words_that_bleu_counts(references: list[str], expected: bool) -> None:
+    assert is_too_short_for_bleu(references) == expected
+
+
+def test_tokens_count_as_they_stand() -> None:
     assert is_too_short_for_bleu(["He left!!", "No, thanks."], tokenized=True)
-
-
-def test_most_lines_decide_and_not_how_long_the_others_are() -> None:
-    sentence = "It is late , and the shop is closed . " * 5
-    assert is_too_short_for_bleu(["house", "bread", sentence])
-    assert not is_too_short_for_bleu(["house", sentence])

@@ -4,9 +4,9 @@ import pytest
 
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import scores
-from qknorm.metrics.table import DEV_METRICS, METRICS, bleu_metric
+from qknorm.metrics.table import METRICS
 from qknorm.runs.recipe import make_recipe
-from tests.metrics.test_script import CHINESE, JAPANESE, KOREAN, THAI
+from tests.metrics.test_script import CHINESE, JAPANESE, THAI
 
 REFERENCES = ["The red house is very big .", "I am here now , my friend .", "It is late , and the shop is closed ."]
 GARBLED = ["The red house is very xx .", "I am xx now , my friend .", "It is late , and the xx is closed ."]
@@ -28,30 +28,16 @@ def test_a_test_set_is_scored_by_every_metric() -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_a_checkpoint_can_be_chosen_by_whatever_needs_no_other_text(name: str) -> None:
     content = {"data": {"corpus": "phrasebook-en-gl"}, "training": {"metric": name}}
-    if name in DEV_METRICS:
+    if not METRICS[name].of_tokens:
         assert make_recipe(content, [], "mine.yaml").training.metric == name
     else:
         with pytest.raises(InputError, match=r"training\.metric: Input should be 'bleu', 'chrf'"):
             make_recipe(content, [], "mine.yaml")
 
 
-class TestScriptsWithoutSpaces:
-    @pytest.mark.parametrize("references", [CHINESE, JAPANESE, THAI], ids=["zh", "ja", "th"])
-    def test_a_better_translation_has_more_bleu(self, references: list[str]) -> None:
-        good, bad = (["々" * wrong + line[wrong:] for line in references] for wrong in (1, 4))
-        best, better, worse = (METRICS["bleu"].score(lines, references) for lines in (references, good, bad))
-        assert best == pytest.approx(100)
-        assert 100 > better > worse > 0
-
-    @pytest.mark.parametrize(
-        ("references", "expected"),
-        [(CHINESE, "zh"), (JAPANESE, "char"), (THAI, "char"), (KOREAN, "13a"), (REFERENCES, "13a")],
-    )
-    def test_text_is_cut_by_its_script(self, references: list[str], expected: str) -> None:
-        assert bleu_metric(references, tokenized=False).tokenizer_signature == expected
-
-    def test_tokens_stay_as_they_are(self) -> None:
-        """Somebody cut them into words, and BLEU counts these."""
-        assert bleu_metric(CHINESE, tokenized=True).tokenizer_signature == "none"
-        words, other = ["我 喜欢 读书 ， 也 喜欢 音乐"], ["我 喜 欢 读 书 ， 也 喜 欢 音 乐"]
-        assert METRICS["bleu"].score(other, words, tokenized=True) < 10
+@pytest.mark.parametrize("references", [CHINESE, JAPANESE, THAI], ids=["zh", "ja", "th"])
+def test_without_spaces_a_better_translation_has_more_bleu(references: list[str]) -> None:
+    good, bad = (["々" * wrong + line[wrong:] for line in references] for wrong in (1, 4))
+    best, better, worse = (METRICS["bleu"].score(lines, references) for lines in (references, good, bad))
+    assert best == pytest.approx(100)
+    assert 100 > better > worse > 0

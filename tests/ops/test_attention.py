@@ -46,7 +46,7 @@ def test_values_and_gradients_are_those_of_float64(
     value = torch.randn(batch, key_heads, keys, row, requires_grad=True)
     shape = {"nothing": None, "keys": (batch, 1, 1, keys), "pairs": (batch, heads, queries, keys)}[masked]
     mask = None if shape is None else torch.rand(shape) < 0.6
-    out = attention.attend(query, key, value, 0.2, mask, is_causal, 0.0)
+    out = attention.in_one_pass(query, key, value, 0.2, mask, is_causal, 0.0)
     expected = plain(query, key, 0.2, mask, is_causal) @ value.double().repeat_interleave(heads // key_heads, 1)
     gradient = torch.randn_like(out)
     actual = torch.autograd.grad(out, (query, key, value), gradient)
@@ -61,7 +61,7 @@ def seen_weights(query: Tensor, key: Tensor, dropout: float) -> Tensor:
     keys = key.shape[2]
     units = torch.eye(keys).expand(*key.shape[:2], keys, keys)
     padded = [F.pad(x, (0, keys - x.shape[-1])) for x in (query, key)]
-    return attention.attend(padded[0], padded[1], units, 1.0, None, False, dropout)
+    return attention.in_one_pass(padded[0], padded[1], units, 1.0, None, False, dropout)
 
 
 def test_dropout_zeroes_its_share_and_scales_the_rest() -> None:
@@ -95,7 +95,7 @@ def test_the_backward_pass_drops_what_the_forward_pass_dropped() -> None:
     torch.manual_seed(7)
     kept = seen_weights(query.detach(), key.detach(), DROPOUT) != 0
     torch.manual_seed(7)
-    out = attention.attend(query, key, value, 1.0, None, False, DROPOUT)
+    out = attention.in_one_pass(query, key, value, 1.0, None, False, DROPOUT)
     expected = (plain(query, key, 1.0, None, False) * kept / (1 - DROPOUT)) @ value.double()
     gradient = torch.randn_like(out)
     assert torch.allclose(out.double(), expected, atol=1e-4)
@@ -110,11 +110,11 @@ def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
     query, key, value = torch.randn(3, 4, 4, 64, 64).unbind(0)
     before = torch.get_num_threads()
     torch.manual_seed(1)
-    expected = attention.attend(query, key, value, 1.0, None, True, DROPOUT)
+    expected = attention.in_one_pass(query, key, value, 1.0, None, True, DROPOUT)
     try:
         torch.set_num_threads(threads)
         torch.manual_seed(1)
-        assert torch.equal(attention.attend(query, key, value, 1.0, None, True, DROPOUT), expected)
+        assert torch.equal(attention.in_one_pass(query, key, value, 1.0, None, True, DROPOUT), expected)
     finally:
         torch.set_num_threads(before)
 
@@ -124,4 +124,4 @@ def test_what_is_not_a_number_is_not_hidden() -> None:
     key[0, 0, 30] = torch.nan
     mask = torch.zeros(1, 1, 1, 40, dtype=torch.bool)
     mask[..., 30] = True
-    assert attention.attend(query, key, value, 1.0, mask, False, 0.0).isnan().all()
+    assert attention.in_one_pass(query, key, value, 1.0, mask, False, 0.0).isnan().all()

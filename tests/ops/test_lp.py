@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from qknorm.ops import _dispatch, lp
-from qknorm.ops.lp import Rotation, rotated, scaled_lp_normalize
+from qknorm.ops.lp import scaled_lp_normalize
+from qknorm.ops.rotary import Rotary, turned
 from tests.attention import reference
 from tests.ops.kernels import use_route
 
@@ -27,10 +28,10 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 every_route = pytest.mark.usefixtures("route")
 
 
-def tables(angles: Tensor, interleaved: bool) -> Rotation:
+def tables(angles: Tensor, interleaved: bool) -> Rotary:
     """The tables of angles (..., length, pairs), each of which stands at both places of its pair."""
     doubled = angles.repeat_interleave(2, -1) if interleaved else torch.cat((angles, angles), -1)
-    return Rotation(doubled.cos(), doubled.sin(), interleaved)
+    return Rotary(doubled.cos(), doubled.sin(), "interleaved" if interleaved else "half")
 
 
 def turned_as_complex_numbers(x: Tensor, angles: Tensor, interleaved: bool) -> Tensor:
@@ -42,14 +43,6 @@ def turned_as_complex_numbers(x: Tensor, angles: Tensor, interleaved: bool) -> T
     parts = (turned.real, turned.imag)
     both = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
     return torch.cat((both, x[..., dim:]), -1)
-
-
-@PAIRINGS
-@pytest.mark.parametrize("angles", [(5, 8), (5, 3), (2, 5, 8), (1, 5, 4)], ids=str)
-def test_a_pair_is_turned_like_a_complex_number(angles: tuple[int, ...], interleaved: bool) -> None:
-    x, drawn = torch.randn(2, 3, 5, 16, dtype=torch.float64), torch.randn(angles, dtype=torch.float64)
-    expected = turned_as_complex_numbers(x, drawn, interleaved)
-    torch.testing.assert_close(rotated(x, tables(drawn, interleaved)), expected)
 
 
 @every_route
@@ -71,15 +64,6 @@ def test_rows_are_normalised_over_all_entries_and_then_turned(p: float, planes: 
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=2e-5)
 
 
-def test_a_turn_keeps_logits_a_function_of_the_distance() -> None:
-    """What rotary positions are for, and why the norm comes first."""
-    q, k = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64).expand(2, 1, 1, 9, 16)
-    angles = torch.arange(9.0, dtype=torch.float64)[:, None] * torch.rand(8, dtype=torch.float64)
-    turned_q, turned_k = (scaled_lp_normalize(x, None, 3.0, EPS, tables(angles, False)) for x in (q, k))
-    logits = (turned_q @ turned_k.mT)[0, 0]
-    torch.testing.assert_close(logits[:-1, :-1], logits[1:, 1:])
-
-
 @every_route
 @pytest.mark.parametrize("scale", [torch.ones(1), torch.ones(())], ids=["(1,)", "()"])
 @pytest.mark.parametrize("shape", [(2, 3, 5, 8), (5, 8), (8,)], ids=str)
@@ -95,8 +79,8 @@ def test_a_scale_of_one_number_keeps_shapes(scale: Tensor, shape: tuple[int, ...
 def test_tables_may_have_any_precision(dtype: torch.dtype) -> None:
     x, drawn = torch.randn(2, 3, 5, 16), torch.randn(5, 8)
     cos, sin, _ = tables(drawn, False)
-    narrow = Rotation(cos.to(dtype), sin.to(dtype))
-    wide = Rotation(narrow.cos.double(), narrow.sin.double())
+    narrow = Rotary(cos.to(dtype), sin.to(dtype))
+    wide = Rotary(narrow.cos.double(), narrow.sin.double())
     result = scaled_lp_normalize(x, None, 2.0, EPS, narrow)
     assert result.dtype == x.dtype
     torch.testing.assert_close(
@@ -106,8 +90,8 @@ def test_tables_may_have_any_precision(dtype: torch.dtype) -> None:
 
 def test_angles_that_learn_receive_their_gradient() -> None:
     x, cos, sin = torch.randn(2, 3, 5, 8), *torch.randn(2, 5, 8, requires_grad=True).unbind()
-    actual = torch.autograd.grad(scaled_lp_normalize(x, None, 2.0, EPS, Rotation(cos, sin)).square().sum(), (cos, sin))
-    expected = torch.autograd.grad(rotated(reference.normalize(x, 2.0), Rotation(cos, sin)).square().sum(), (cos, sin))
+    actual = torch.autograd.grad(scaled_lp_normalize(x, None, 2.0, EPS, Rotary(cos, sin)).square().sum(), (cos, sin))
+    expected = torch.autograd.grad(turned(reference.normalize(x, 2.0), Rotary(cos, sin)).square().sum(), (cos, sin))
     torch.testing.assert_close(actual, expected)
 
 
@@ -116,25 +100,6 @@ def test_the_operator_itself_refuses_a_gradient_of_angles() -> None:
     y = torch.ops.qknorm.lp_normalize(torch.randn(2, 3, 5, 8), None, 2.0, EPS, cos, sin, False)[0]
     with pytest.raises(RuntimeError, match="no gradient for cos and sin"):
         y.sum().backward()
-
-
-@every_route
-@pytest.mark.parametrize(
-    ("cos", "sin"),
-    [((5, 8), (5, 6)), ((4, 8), (4, 8)), ((3, 5, 8), (3, 5, 8)), ((5, 10), (5, 10)), ((5, 7), (5, 7)), ((8,), (8,))],
-    ids=["different", "positions", "batch", "too wide", "odd", "one dimension"],
-)
-def test_angles_that_do_not_fit_are_refused(cos: tuple[int, ...], sin: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"for x of shape \(2, 3, 5, 8\), cos and sin must have shape \(5, dim\)"):
-        scaled_lp_normalize(torch.randn(2, 3, 5, 8), None, 2.0, EPS, Rotation(torch.ones(cos), torch.ones(sin)))
-
-
-def test_angles_elsewhere_or_of_whole_numbers_are_refused() -> None:
-    x, table = torch.randn(2, 3, 5, 8), torch.ones(5, 8)
-    with pytest.raises(ValueError, match="sin is on meta"):
-        scaled_lp_normalize(x, None, 2.0, EPS, Rotation(table, table.to("meta")))
-    with pytest.raises(TypeError, match="cos must hold real floating-point numbers"):
-        scaled_lp_normalize(x, None, 2.0, EPS, Rotation(table.long(), table))
 
 
 def test_vmap_passes_through_the_turn() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from qknorm.attention.functional import attend
 from qknorm.attention.module import KeyValueCache, KeyValues, QKNorm, QKNormAttention
 from qknorm.ops import shared_attention
+from qknorm.ops.attention import attend
 from tests.ops.kernels import needs_kernel, use_twins
 
 

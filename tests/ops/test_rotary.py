@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from qknorm import QKNormAttention, Rotary, lp_normalize, normalize_qk, qk_attention
-from qknorm.attention.rotary import Pairing, rotate
+from qknorm import QKNormAttention, Rotary, qk_attention
+from qknorm.ops.rotary import Pairing, rotate
 from tests.attention import reference
 from tests.attention.test_cache import cache_of
 from tests.attention.test_module import DIM, HEADS, KINDS, LENGTH, kind_name, sequence, split
@@ -45,7 +45,7 @@ def turned_as_complex_numbers(x: Tensor, pairing: Pairing, width: int) -> Tensor
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_pairs_are_turned_like_complex_numbers(pairing: Pairing, width: int, dtype: torch.dtype) -> None:
     x = torch.randn(2, HEADS, LENGTH, HEAD_DIM).to(dtype)
-    actual = rotate(x, *tables(LENGTH, width, pairing))
+    actual = rotate(x, tables(LENGTH, width, pairing))
     assert actual.dtype == dtype
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
     expected = turned_as_complex_numbers(x, pairing, width)
@@ -55,9 +55,9 @@ def test_pairs_are_turned_like_complex_numbers(pairing: Pairing, width: int, dty
 def test_each_entry_of_the_batch_may_have_positions_of_its_own() -> None:
     x = torch.randn(2, HEADS, LENGTH, HEAD_DIM)
     near, far = tables(LENGTH), tables(LENGTH, start=100)
-    result = rotate(x, torch.stack([near.cos, far.cos]), torch.stack([near.sin, far.sin]))
-    assert torch.allclose(result[0], rotate(x[0], *near), atol=1e-6)
-    assert torch.allclose(result[1], rotate(x[1], *far), atol=1e-6)
+    result = rotate(x, (torch.stack([near.cos, far.cos]), torch.stack([near.sin, far.sin])))
+    assert torch.allclose(result[0], rotate(x[0], near), atol=1e-6)
+    assert torch.allclose(result[1], rotate(x[1], far), atol=1e-6)
 
 
 @PAIRINGS
@@ -81,10 +81,10 @@ def test_only_the_distance_of_positions_counts(p: float) -> None:
 def test_the_module_turns_queries_and_keys(kind: dict[str, Any], pairing: Pairing) -> None:
     attention = QKNormAttention(DIM, HEADS, **kind)
     x, rotary = sequence(), tables(LENGTH, 4, pairing)
-    q = rotate(attention.q_norm(split(attention.q_proj(x), HEADS)), *rotary)
+    q = rotate(attention.q_norm(split(attention.q_proj(x), HEADS)), rotary)
     keys, values = attention.key_values(x)
     keys, values = (
-        side.repeat_interleave(HEADS // attention.num_kv_heads, 1) for side in (rotate(keys, *rotary), values)
+        side.repeat_interleave(HEADS // attention.num_kv_heads, 1) for side in (rotate(keys, rotary), values)
     )
     weights = (q @ keys.transpose(-1, -2) * attention.softmax_scale).softmax(-1)
     expected = attention.out_proj((weights @ values).transpose(1, 2).flatten(2))
@@ -110,38 +110,6 @@ def test_cached_keys_are_turned_once(options: dict[str, int], chunks: list[int])
     assert torch.allclose(torch.cat(result, 1), attention(x, attn_mask=visible, rotary=rotary), atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("p", [2.0, 3.0])
-def test_both_layouts_give_the_same(p: float, dtype: torch.dtype) -> None:
-    """Also where length and heads are as many, so that a guess from shapes would be wrong half of the time."""
-    q, k = torch.randn(2, 2, HEADS, HEADS, HEAD_DIM).to(dtype)
-    g = torch.linspace(1, 4, HEADS)
-    expected = normalize_qk(q, k, g, p, rotary=tables(HEADS))
-    actual = normalize_qk(q.transpose(1, 2), k.transpose(1, 2), g, p, layout="blhd", rotary=tables(HEADS))
-    for ours, theirs in zip(actual, expected, strict=True):
-        assert ours.dtype == dtype
-        assert torch.equal(ours.transpose(1, 2), theirs)
-
-
-def test_normalised_queries_and_keys_serve_any_kernel() -> None:
-    q, k, v = torch.randn(3, 2, HEADS, LENGTH, HEAD_DIM)
-    g = torch.linspace(1, 4, HEADS)
-    queries, keys = normalize_qk(q, k, g, 3.0)
-    result = torch.nn.functional.scaled_dot_product_attention(queries, keys, v, scale=1.0)
-    assert torch.allclose(result, qk_attention(q, k, v, g, p=3.0), atol=1e-6)
-    assert torch.allclose(keys, lp_normalize(k, 3.0))
-
-
-def test_the_gradient_flows_through_the_rotation() -> None:
-    q, k, v = (torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    g = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
-    cos, sin = angles(3, 4).repeat(1, 2).cos(), angles(3, 4).repeat(1, 2).sin()
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        assert torch.autograd.gradcheck(
-            lambda q, k, v, g: qk_attention(q, k, v, g, p=3.0, rotary=(cos, sin)), (q, k, v, g)
-        )
-
-
 def test_it_compiles_with_rotary_positions_and_exports() -> None:
     torch.compiler.reset()
     attention, x, (cos, sin, _) = QKNormAttention(DIM, HEADS, p=3.0), sequence(), tables(LENGTH)
@@ -153,17 +121,27 @@ def test_it_compiles_with_rotary_positions_and_exports() -> None:
 
 @pytest.mark.parametrize(
     ("cos", "sin"),
-    [((9, 8), (9, 8)), ((10, 16), (10, 16)), ((10, 3), (10, 3)), ((10, 8), (10, 4)), ((5, 10, 8), (5, 10, 8))],
+    [
+        *(((10, 8), (10, 4)), ((9, 8), (9, 8)), ((5, 10, 8), (5, 10, 8)), ((10, 16), (10, 16)), ((10, 3), (10, 3))),
+        *(((10, 0), (10, 0)), ((8,), (8,)), ((3, 1, 10, 8), (3, 1, 10, 8))),
+    ],
+    ids=str,
 )
 def test_tables_that_do_not_fit_are_refused(cos: tuple[int, ...], sin: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"cos and sin of rotary must be \(10, rotary_dim\)"):
+    sentence = (
+        r"cos and sin of rotary must be \(10, rotary_dim\) or \(batch, 10, rotary_dim\), rotary_dim even and at most 8"
+    )
+    with pytest.raises(ValueError, match=sentence):
         QKNormAttention(DIM, HEADS)(sequence(), rotary=(torch.ones(cos), torch.ones(sin)))
 
 
-def test_positions_of_another_sequence_are_refused() -> None:
+def test_other_tables_are_refused() -> None:
+    x, table = torch.randn(2, 3, 5, 8), torch.ones(5, 8)
+    with pytest.raises(ValueError, match="sin of rotary is on meta"):
+        rotate(x, (table, table.to("meta")))
+    with pytest.raises(TypeError, match="cos of rotary must hold real floating-point numbers"):
+        rotate(x, (table.long(), table))
+    with pytest.raises(ValueError, match='"half" or "interleaved", not \'other\''):
+        rotate(x, (table, table, "other"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rotary is for self-attention"):
         QKNormAttention(DIM, HEADS)(sequence(), sequence(), rotary=tables(LENGTH))
-    with pytest.raises(ValueError, match='"half" or "interleaved", not "other"'.replace('"other"', "'other'")):
-        rotate(torch.ones(1, 2, 3, 4), torch.ones(3, 4), torch.ones(3, 4), "other")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match='layout must be "bhld" or "blhd"'):
-        normalize_qk(torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4), 1.0, layout="bshd")  # type: ignore[arg-type]
