@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import qknorm
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "qknorm"
 
@@ -73,14 +75,42 @@ def room_of(module: str) -> str:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The modules of this package that a file imports, at its top or inside of functions."""
+    """The modules of this package that a file imports: at its top, in functions, by a string, or through the front."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "qknorm":
-            inside = {f"{node.module}.{alias.name}" for alias in node.names}
-            modules = {name for name in inside if (ROOT / name.replace(".", "/")).with_suffix(".py").exists()}
-            yield from modules or {node.module}
+            yield from ({home_of(f"{node.module}.{alias.name}") for alias in node.names} - {""}) or {node.module}
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "qknorm")
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "qknorm":
+            yield home_of(f"qknorm.{node.attr}") or "qknorm"
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"qknorm(\.\w+)+\.?", str(node.value)):
+            yield str(node.value).removesuffix(".")
+
+
+def home_of(name: str) -> str:
+    """The module that a name is, or that has what the front calls so; "" if it is neither."""
+    place = ROOT / name.replace(".", "/")
+    is_module = place.with_suffix(".py").exists() or (place / "__init__.py").exists()
+    return name if is_module else qknorm._HOMES.get(name.removeprefix("qknorm."), "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from qknorm.hf.layers import from_hf",
+        "from qknorm.hf import from_hf",
+        "from qknorm import hf",
+        "import qknorm.hf",
+        "def late():\n    import qknorm\n    qknorm.hf.from_hf()",
+        "importlib.import_module('qknorm.hf.layers')",
+        "importlib.import_module(f'qknorm.hf.{name}')",
+    ],
+)
+def test_an_import_is_seen_however_it_is_written(line: str, tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(line)
+    assert "hf" in {room_of(module) for module in imported(tmp_path / "module.py")}
+    (tmp_path / "module.py").write_text("import qknorm\nqknorm.Translator")
+    assert "decoding" in {room_of(module) for module in imported(tmp_path / "module.py")}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

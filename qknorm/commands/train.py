@@ -51,8 +51,8 @@ def _train(
 ) -> None:
     from qknorm import processes
     from qknorm.data.importers import is_memory
-    from qknorm.runs.any_recipe import AnyRecipe, load_any_recipe
-    from qknorm.runs.recipe import make_recipe, settings_for_files
+    from qknorm.runs.any_recipe import load_any_recipe
+    from qknorm.runs.recipe import AnyRecipe, make_recipe, settings_for_files
     from qknorm.runs.run import Run, folder_of
     from qknorm.tasks.table import prolong as prolong_any
     from qknorm.tasks.table import train as train_any

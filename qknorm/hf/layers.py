@@ -27,7 +27,7 @@ def from_hf(module: nn.Module, config: Any = None, *, qk_norm: QKNorm | None = N
     config = _config_of(module, config)
     spec = spec_at(module, config)
     ours = ours_from_theirs(module.state_dict(), spec)
-    _check(module, ours, spec)
+    _check(module, ours)
     weight = ours["q_proj.weight"]
     layer = QKNormAttention(
         weight.shape[1],
@@ -101,10 +101,7 @@ def _config_of(module: nn.Module, config: Any) -> Any:
     return config
 
 
-def _check(module: nn.Module, ours: dict[str, Any], spec: QKNormSpec) -> None:
-    if spec.obstacle:
-        name = type(module).__name__
-        raise NotImplementedError(f"{name} cannot become a QKNormAttention with the same numbers: {spec.obstacle}")
+def _check(module: nn.Module, ours: dict[str, Any]) -> None:
     missing = [name for name in ("q_proj", "k_proj", "v_proj", "out_proj") if f"{name}.weight" not in ours]
     if missing:
         raise ValueError(f"a {type(module).__name__} is not an attention module: it has no {', '.join(missing)}")

@@ -1,21 +1,21 @@
-"""Recipes of every task: the key `task` of a file tells which one it holds."""
+"""Recipes of every task: the key `task` of a file tells which one it holds.
+
+A task of another program makes its recipe known by `qknorm.tasks.table.add`.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from qknorm.errors import InputError
 from qknorm.runs.language_recipe import LanguageRecipe
-from qknorm.runs.recipe import Recipe, checked, read_recipe, with_overrides
+from qknorm.runs.recipe import AnyRecipe, Recipe, checked, read_recipe, with_overrides
 
-AnyRecipe = Recipe | LanguageRecipe
-"""The table of tasks: a new one is its recipe here, and its description in the file of `tasks` that has its name."""
-
-RECIPES: dict[str, type[AnyRecipe]] = {kind.model_fields["task"].default: kind for kind in get_args(AnyRecipe)}
-"""By task."""
+RECIPES: dict[str, type[AnyRecipe]] = {"translation": Recipe, "language": LanguageRecipe}
+"""By task. A new one is its recipe here, and its description in `tasks`."""
 
 SWEEP_KEYS = {
     "title": "What the page of the sweep is called.",

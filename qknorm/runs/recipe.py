@@ -271,17 +271,32 @@ class DecodingRecipe(RecipePart):
     """A translation has at most this many pieces more than its source."""
 
 
-class Recipe(RecipePart):
+class AnyRecipe(RecipePart):
+    """What the recipes of all tasks have. Each has a `data` of its own, and mostly a `model` and a `training`, too."""
+
+    title: ClassVar[str]
+    """Of its keys, in docs/recipes.md."""
+    product: ClassVar[str]
+    """What comes out, with its article."""
+    command: ClassVar[str]
+    """What that is used with."""
+
+    task: str
+    """What is learned: translation, language, …"""
+    name: str = Field("run", coerce_numbers_to_str=True)
+    """The run folder is runs/NAME."""
+    data: RecipePart
+
+
+class Recipe(AnyRecipe):
     """One translation run."""
 
+    title: ClassVar[str] = "Translation"
     product: ClassVar[str] = "a translator"
     command: ClassVar[str] = "translate"
-    """What it is used with."""
 
     task: Literal["translation"] = "translation"
     """What is learned; `language` is a recipe of another kind."""
-    name: str = Field("run", coerce_numbers_to_str=True)
-    """The run folder is runs/NAME."""
     minutes: float | None = Field(None, gt=0)
     """How long the run may take. What the recipe leaves open is planned for it, and stands in the run's own recipe."""
     data: DataRecipe

@@ -19,10 +19,10 @@ from typing import Self, TypeVar
 from qknorm.data import prepared
 from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
-from qknorm.runs.any_recipe import AnyRecipe, load_any_recipe
+from qknorm.runs.any_recipe import load_any_recipe
 from qknorm.runs.checkpoint import Checkpoints
 from qknorm.runs.contents import Result, Scores, Status, ValidationLine
-from qknorm.runs.recipe import save_recipe
+from qknorm.runs.recipe import AnyRecipe, save_recipe
 
 RecipeT = TypeVar("RecipeT", bound=AnyRecipe)
 ResultT = TypeVar("ResultT", bound=Result)

@@ -24,7 +24,7 @@ from qknorm.data.batches import Batch, BatchSampler, Encoded
 from qknorm.data.importers import Pair
 from qknorm.data.prepared import Prepared
 from qknorm.data.textfiles import read_lines
-from qknorm.metrics.short import is_too_short_for_bleu
+from qknorm.metrics.table import is_too_short_for_bleu
 from qknorm.ops import load_kernels
 from qknorm.ops.products import HAS_HALF_PRODUCTS
 from qknorm.optimisation.optimisers import make_optimiser

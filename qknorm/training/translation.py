@@ -31,8 +31,7 @@ from qknorm.evaluation.scores import scores
 from qknorm.evaluation.wording import TOO_SHORT
 from qknorm.metrics.metric import Metric
 from qknorm.metrics.script import bleu_tokenizer
-from qknorm.metrics.short import is_too_short_for_bleu
-from qknorm.metrics.table import METRICS
+from qknorm.metrics.table import METRICS, is_too_short_for_bleu
 from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import SCHEDULES, Schedule

@@ -9,7 +9,7 @@ from hypothesis import given
 from qknorm.errors import InputError
 from qknorm.runs.any_recipe import load_any_recipe
 from qknorm.runs.recipe import load_recipe, make_recipe
-from qknorm.runs.run import Run
+from qknorm.runs.translator_run import TranslatorRun
 
 BASE = {"data": {"corpus": "phrasebook-en-gl"}}
 TRAPEZOID = {"schedule": "trapezoid", "max_updates": 2000, "decay": 500, "validate_every": 100, "max_validations": 20}
@@ -162,6 +162,6 @@ def test_files_that_are_no_recipes_are_named(tmp_path: Path, content: str) -> No
 
 def test_the_former_name_of_qk_norm_is_understood(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("data: {corpus: phrasebook-en-gl}\nmodel: {attention: dot}")
-    assert Run.open(tmp_path).recipe.model.qk_norm.kind == "none"
+    assert TranslatorRun.open(tmp_path).recipe.model.qk_norm.kind == "none"
     assert load_recipe(tmp_path / "recipe.yaml", ["qk_norm=rms"]).model.qk_norm.kind == "rms"
     assert problem({}, "attention=dot") == "there is no key attention; here it is called qk_norm"

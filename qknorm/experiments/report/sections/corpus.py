@@ -42,7 +42,7 @@ class CorpusSummary:
 
 
 @dataclass(frozen=True)
-class Corpus(Section):
+class CorpusSection(Section):
     corpora: list[CorpusSummary]
     title = "Corpus"
     template = """
@@ -98,7 +98,7 @@ def _corpus_summary(users: Sequence[System]) -> CorpusSummary:
     directions = []
     for direction, about, examples in zip(run.recipe.data.directions, corpus.pairs, run.dropped, strict=True):
         reasons = [
-            (reason, count, _REASONS.get(reason, ""), [each for each in examples if each.reason == reason])
+            (reason, count, _REASONS.get(reason, ""), [pair for pair in examples if pair.reason == reason])
             for reason, count in sorted(about.dropped.items(), key=lambda item: (-item[1], item[0]))
         ]
         directions.append(Cleaning(" → ".join(direction.languages), about.read, about.kept, reasons))
