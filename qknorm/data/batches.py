@@ -213,13 +213,13 @@ class _Lengths:
             return
         volume = self.longest[rows].sum()
         parts = max(2, int(np.ceil(volume / (_FIRST_FILL * budget))))
-        halves = []
+        cuts = []
         for key in self.sort_keys:
             ordered = rows[np.argsort(key[rows])]
             place = np.searchsorted(np.cumsum(self.longest[ordered]), volume * (parts // 2) / parts)
             place = int(np.clip(place, 1, len(rows) - 1))
-            halves.append((ordered[:place], ordered[place:]))
-        for half in min(halves, key=lambda two: self.positions(two[0]) + self.positions(two[1])):
+            cuts.append((ordered[:place], ordered[place:]))
+        for half in min(cuts, key=lambda halves: sum(map(self.positions, halves))):
             yield from self.bisected(half, budget)
 
     def with_less_padding(self, batches: list[Rows], budget: int) -> list[Rows]:

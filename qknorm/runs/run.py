@@ -109,11 +109,11 @@ class Run:
 
     @property
     def recipe(self) -> AnyRecipe:
-        return load_any_recipe(self.recipe_file, is_of_run=True)
+        return load_any_recipe(self.recipe_file)
 
     def recipe_of(self, kind: type[RecipeT]) -> RecipeT:
         """The recipe of a run whose task is known; an InputError if it is another."""
-        recipe = load_any_recipe(self.recipe_file, is_of_run=True)
+        recipe = load_any_recipe(self.recipe_file)
         if not isinstance(recipe, kind):
             raise InputError(
                 f"{self.folder} holds {recipe.product}, not {kind.product}; "
