@@ -19,6 +19,7 @@ import qknorm
 from qknorm.cli import app
 from qknorm.data import corpora
 from qknorm.data.phrasebook import pairs
+from qknorm.data.splits import SPLITS
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.experiments.papers.table import load_table
 from qknorm.runs.recipe import make_recipe, read_recipe
@@ -109,7 +110,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if info.languages is None:
             write_lines(published / "input.txt", read_lines(files / "my.txt"))
             continue
-        for split, (own, language) in itertools.product(corpora.SPLITS, zip(("en", "gl"), info.languages, strict=True)):
+        for split, (own, language) in itertools.product(SPLITS, zip(("en", "gl"), info.languages, strict=True)):
             size = 20_000 if split == "train" and info.name.startswith("tatoeba") else 300  # tatoeba-en-es:20k
             lines = itertools.islice(itertools.cycle(read_lines(files / f"{split}.{own}")), size)
             write_lines(published / f"{split}.{language}", lines)

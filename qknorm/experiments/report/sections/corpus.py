@@ -33,6 +33,15 @@ class Cleaning:
     kept: int
     reasons: list[tuple[str, int, str, list[Dropped]]]
 
+    @property
+    def dropped(self) -> int:
+        return sum(count for _, count, *_ in self.reasons)
+
+    @property
+    def set_aside(self) -> int:
+        """Of the pairs that were read; none where dev and test sets were given."""
+        return self.read - self.kept - self.dropped
+
 
 @dataclass(frozen=True)
 class CorpusSummary:
@@ -51,7 +60,8 @@ class CorpusSection(Section):
 <h3>{{ direction.languages }}{% if section.corpora|length > 1 %}: {{ corpus.used_by }}{% endif %}</h3>
 <p>{{ "{:,}".format(direction.read) }} pairs of sentences were read for training,
 {{ "{:,}".format(direction.kept) }} were kept,
-{{ "{:,}".format(direction.read - direction.kept) }} dropped.
+{{ "{:,}".format(direction.dropped) }} dropped
+{%- if direction.set_aside %}, {{ "{:,}".format(direction.set_aside) }} set aside for dev and test{% endif %}.
 The vocabulary has {{ "{:,}".format(corpus.pieces) }} pieces of words, shared by both languages.</p>
 {% if direction.reasons %}
 {% call scrolling("What was dropped, " ~ direction.languages) %}
