@@ -15,7 +15,6 @@ from qknorm import (
     LpNorm,
     QKNormAttention,
     comparable_scale,
-    henry_scale,
     parameter_groups,
     qk_attention,
 )
@@ -46,13 +45,6 @@ def sequence(length: int = LENGTH) -> Tensor:
 
 def split(x: Tensor, heads: int) -> Tensor:
     return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
-
-
-@all_kinds
-def test_self_and_cross_attention_have_the_shape_of_the_query(kind: dict[str, Any]) -> None:
-    attention = QKNormAttention(DIM, HEADS, **kind)
-    assert attention(sequence()).shape == (3, LENGTH, DIM)
-    assert attention(sequence(), sequence(17)).shape == (3, LENGTH, DIM)
 
 
 @all_kinds
@@ -113,14 +105,6 @@ def test_weights_are_those_of_the_output(kind: dict[str, Any]) -> None:
     assert torch.allclose(attention(x, is_causal=True), expected, atol=1e-5)
 
 
-def test_normalised_values_change_the_output_and_have_unit_norm() -> None:
-    attention, plain = QKNormAttention(DIM, HEADS, normalize_value=True), QKNormAttention(DIM, HEADS)
-    plain.load_state_dict(attention.state_dict())
-    x = sequence()
-    assert torch.allclose(attention.key_values(x).values.norm(dim=-1), torch.ones(1), atol=1e-5)
-    assert not torch.allclose(attention(x), plain(x), atol=1e-2)
-
-
 class TestStart:
     def test_projections_start_as_in_the_paper(self) -> None:
         attention = QKNormAttention(512, 8, num_kv_heads=4)
@@ -134,12 +118,6 @@ class TestStart:
         assert isinstance(norm, LpNorm)
         assert norm.scale is not None
         assert norm.scale.item() == pytest.approx(comparable_scale(p, 8, math.sqrt(8)))
-
-    def test_g_starts_where_it_is_told(self) -> None:
-        attention = QKNormAttention(DIM, HEADS, scale_init=henry_scale(72), per_head_scale=True)
-        assert isinstance(attention.q_norm, LpNorm)
-        assert attention.q_norm.scale is not None
-        assert torch.allclose(attention.q_norm.scale, torch.full((HEADS,), 12.32), atol=0.01)
 
     def test_parameters_have_readable_names(self) -> None:
         names = [name for name, _ in QKNormAttention(DIM, HEADS, bias=False).named_parameters()]
@@ -207,15 +185,6 @@ def test_an_empty_memory_is_a_query_that_may_attend_to_nothing(kind: dict[str, A
     torch.testing.assert_close(attention(sequence(), sequence(0)), expected)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("length", [0, 1, 2])
-def test_an_empty_batch_decodes(length: int) -> None:
-    attention, cache = QKNormAttention(DIM, HEADS), KeyValueCache()
-    attention(torch.randn(0, LENGTH, DIM), is_causal=True, cache=cache)
-    assert attention(torch.randn(0, length, DIM), is_causal=True, cache=cache).shape == (0, length, DIM)
-    assert cache.length == LENGTH + length
-
-
 def test_heads_are_split_without_a_copy() -> None:
     x = sequence()
     assert QKNormAttention(DIM, HEADS)._split_heads(x).data_ptr() == x.data_ptr()
@@ -231,29 +200,15 @@ def test_padding_has_no_influence() -> None:
 
 
 @all_kinds
-def test_it_compiles_to_one_graph(kind: dict[str, Any]) -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_it_compiles_to_one_graph(kind: dict[str, Any], dropout: float) -> None:
     torch.compiler.reset()
-    attention = QKNormAttention(DIM, HEADS, **kind)
-    x = sequence()
+    attention, x = QKNormAttention(DIM, HEADS, dropout=dropout, **kind), sequence()
     compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
-    assert torch.allclose(compiled(x, is_causal=True), attention(x, is_causal=True), atol=1e-5)
-
-
-@all_kinds
-def test_it_compiles_to_one_graph_with_dropout(kind: dict[str, Any]) -> None:
-    torch.compiler.reset()
-    attention = QKNormAttention(DIM, HEADS, dropout=0.5, **kind)
-    x = sequence()
-    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
-    assert not torch.equal(compiled(x), compiled(x))
-
-
-def test_compiled_attention_with_dropout_has_gradients() -> None:
-    torch.compiler.reset()
-    attention = QKNormAttention(DIM, HEADS, dropout=0.5)
-    torch.compile(attention, fullgraph=True, backend="aot_eager")(sequence()).sum().backward()
-    for name, parameter in attention.named_parameters():
-        assert parameter.grad is not None, name
+    answers = compiled(x, is_causal=True), compiled(x, is_causal=True)
+    assert torch.equal(*answers) is (not dropout)
+    if not dropout:
+        assert torch.allclose(answers[0], attention(x, is_causal=True), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -268,34 +223,6 @@ def test_the_real_compiler_trains_it() -> None:
         assert parameter.grad is not None
         assert other.grad is not None
         assert torch.allclose(parameter.grad, other.grad, atol=1e-4), name
-
-
-def test_it_exports() -> None:
-    attention = QKNormAttention(DIM, HEADS, p=3.0).eval()
-    exported = torch.export.export(attention, (sequence(),)).module()
-    x = sequence()
-    assert torch.allclose(exported(x), attention(x), atol=1e-5)
-
-
-def test_it_learns_to_look_up() -> None:
-    """Associative recall: the output must be the value that stands beside the queried key."""
-    attention = QKNormAttention(DIM, HEADS, p=3.0)
-    optimizer = torch.optim.AdamW(parameter_groups(attention, 0.01), lr=1e-2)
-    losses = []
-    for _ in range(300):
-        keys = F.one_hot(torch.stack([torch.randperm(8) for _ in range(16)]), 8).float()
-        values = torch.randn(16, 8, 24)
-        asked = torch.randint(8, (16, 4))
-        pick = asked[..., None]
-        memory = torch.cat([keys, values], -1)
-        query = torch.cat([keys.gather(1, pick.expand(-1, -1, 8)), torch.zeros(16, 4, 24)], -1)
-        loss = (attention(query, memory)[..., 8:] - values.gather(1, pick.expand(-1, -1, 24))).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[0] > 0.8
-    assert losses[-1] < 0.1
 
 
 class TestParameterGroups:

@@ -30,11 +30,6 @@ def test_comparable_scales_make_gaussian_attention_equally_sharp(p: float, head_
     assert logits.square().mean().sqrt().item() == pytest.approx(1.0, rel=0.02)
 
 
-def test_with_one_dimension_every_norm_is_the_same() -> None:
-    for p in (1.0, 3.0, math.inf):
-        assert comparable_scale(p, 1, 5.0) == pytest.approx(5.0, rel=1e-4)
-
-
 def test_comparable_scales_fall_with_p_towards_their_limit() -> None:
     starts = [comparable_scale(p, 64, 8.0) for p in (1.0, 2.0, 4.0, 8.0, 20.0, 300.0, math.inf)]
     assert starts == sorted(starts, reverse=True)

@@ -105,20 +105,6 @@ def test_the_backward_pass_drops_what_the_forward_pass_dropped() -> None:
         assert torch.allclose(ours, theirs.float(), atol=5e-4)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
-    query, key, value = torch.randn(3, 4, 4, 64, 64).unbind(0)
-    before = torch.get_num_threads()
-    torch.manual_seed(1)
-    expected = attention.in_one_pass(query, key, value, 1.0, None, True, DROPOUT)
-    try:
-        torch.set_num_threads(threads)
-        torch.manual_seed(1)
-        assert torch.equal(attention.in_one_pass(query, key, value, 1.0, None, True, DROPOUT), expected)
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_what_is_not_a_number_is_not_hidden() -> None:
     query, key, value = torch.randn(3, 1, 1, 40, 8).unbind(0)
     key[0, 0, 30] = torch.nan

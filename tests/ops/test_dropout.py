@@ -65,32 +65,11 @@ def test_neighbours_and_calls_are_dropped_independently() -> None:
         assert abs(float((first[:-distance] * first[distance:]).mean())) < 5e-3
 
 
-@needs_kernel
-def test_the_same_seed_drops_the_same_whatever_the_threads() -> None:
-    before = torch.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            torch.manual_seed(5)
-            results.append(dropout(torch.ones(100_000), P, True))
-    finally:
-        torch.set_num_threads(before)
-    assert torch.equal(*results)
-
-
 def test_nothing_is_dropped_outside_training() -> None:
     x = torch.randn(3, 4)
     assert dropout(x, P, False) is x
     assert torch.equal(add_dropped(x, x, P, False), 2 * x)
     assert torch.equal(relu_dropout(x, P, False), F.relu(x))
-
-
-def test_a_residual_gets_its_gradient() -> None:
-    residual, x = torch.randn(2, 5, 7).unbind(0)
-    residual.requires_grad_()
-    out = add_dropped(residual, x, P, True)
-    assert torch.equal(torch.autograd.grad(out.sum(), residual)[0], torch.ones(5, 7))
 
 
 @pytest.mark.usefixtures("_route")
@@ -99,28 +78,3 @@ def test_a_residual_gets_its_gradient() -> None:
 def test_a_share_that_is_not_one_is_refused(name: str, p: float) -> None:
     with pytest.raises(ValueError, match=f"p must be between 0 and 1, not {p}"):
         WITH_P[name](torch.randn(3, 4), p)
-
-
-@pytest.mark.usefixtures("_route")
-@pytest.mark.parametrize("name", DROPPING)
-def test_a_gradient_of_zeros_without_memory_gives_zeros(name: str) -> None:
-    x = torch.randn(3, 4, requires_grad=True)
-    DROPPING[name](x).backward(torch._efficientzerotensor((3, 4)))
-    assert x.grad is not None
-    assert torch.equal(x.grad, torch.zeros(3, 4))
-
-
-@needs_kernel
-@pytest.mark.parametrize("name", DROPPING)
-def test_an_input_without_memory_is_refused(name: str) -> None:
-    x = torch.randn(3, 4)
-    x.untyped_storage().resize_(0)
-    with pytest.raises(ValueError, match=r"the memory of a tensor of shape \(3, 4\) was freed"):
-        WITH_P[name](x, P)
-
-
-@pytest.mark.parametrize("name", DROPPING)
-def test_dropout_compiles_to_one_graph(name: str) -> None:
-    torch.compiler.reset()
-    compiled = torch.compile(DROPPING[name], fullgraph=True, backend="aot_eager")
-    assert compiled(torch.ones(30, 40)).shape == (30, 40)

@@ -65,16 +65,6 @@ def test_rows_are_normalised_over_all_entries_and_then_turned(p: float, planes: 
 
 
 @every_route
-@pytest.mark.parametrize("scale", [torch.ones(1), torch.ones(())], ids=["(1,)", "()"])
-@pytest.mark.parametrize("shape", [(2, 3, 5, 8), (5, 8), (8,)], ids=str)
-def test_a_scale_of_one_number_keeps_shapes(scale: Tensor, shape: tuple[int, ...]) -> None:
-    g, x = scale.clone().requires_grad_(), torch.randn(shape, requires_grad=True)
-    y = scaled_lp_normalize(x, g, 2.0, EPS)
-    assert y.shape == x.shape
-    assert [d.shape for d in torch.autograd.grad(y.sum(), (x, g))] == [x.shape, g.shape]
-
-
-@every_route
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_tables_may_have_any_precision(dtype: torch.dtype) -> None:
     x, drawn = torch.randn(2, 3, 5, 16), torch.randn(5, 8)

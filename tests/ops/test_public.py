@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.func import grad, hessian, jvp
+from torch.func import grad, hessian
 from torch.utils.data import DataLoader, Dataset
 
 import qknorm
@@ -62,12 +62,6 @@ class TestTransforms:
         x, weight = torch.randn(2, 4, 5, dtype=torch.float64).unbind()
         result = grad(lambda y: (qknorm.lp_normalize(y, p) * weight).sum())(x)
         torch.testing.assert_close(result, grad(lambda y: (by_definition(y, p) * weight).sum())(x))
-
-    @P
-    def test_jvp(self, p: float) -> None:
-        x, direction = torch.randn(2, 4, 5, dtype=torch.float64).unbind()
-        result = jvp(lambda y: qknorm.lp_normalize(y, p), (x,), (direction,))
-        torch.testing.assert_close(result, jvp(lambda y: by_definition(y, p), (x,), (direction,)))
 
     @pytest.mark.parametrize("p", [2.0, 3.0])
     def test_hessian(self, p: float) -> None:

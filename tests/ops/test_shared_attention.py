@@ -45,19 +45,6 @@ def test_a_cache_with_a_history_attends_as_one_that_is_moved(
         assert torch.allclose(fast, plain, atol=1e-5)
 
 
-@torch.inference_mode()
-def test_a_history_may_be_followed_by_several_positions_at_once() -> None:
-    torch.manual_seed(0)
-    cache = KeyValueCache()
-    first, second = (KeyValues(*torch.randn(2, 4, 2, length, 8).unbind(0)) for length in (3, 5))
-    rows = torch.tensor([2, 2, 0, 1])
-    cache.append(first)
-    cache.reorder(rows)
-    filled = cache.append(second)
-    for side in range(2):
-        assert torch.equal(filled[side], torch.cat([first[side][rows], second[side]], 2))
-
-
 @needs_kernel
 @torch.inference_mode()
 @pytest.mark.parametrize("qk_norm", ["lp", "rms", None])
@@ -108,13 +95,6 @@ class TestSharedMemory:
             result = attention.attend_shared(query, memory, self.ENTRIES, self.LENGTHS)
         assert torch.allclose(result.float(), wide, atol=5e-2)
 
-    @torch.inference_mode()
-    def test_indices_may_lie_apart_in_memory(self) -> None:
-        actual, expected = self.attend(
-            self.ENTRIES[:, None].expand(-1, 2).contiguous()[:, 0], self.LENGTHS[:, None].repeat(1, 3)[:, 0]
-        )
-        assert torch.allclose(actual.double(), expected, atol=1e-5)
-
     def test_gradients_flow(self) -> None:
         attention = QKNormAttention(32, 4)
         query, memory = torch.randn(4, 1, 32), torch.randn(3, 9, 32, requires_grad=True)
@@ -124,14 +104,6 @@ class TestSharedMemory:
         inputs = (memory, attention.q_proj.weight)
         for ours, theirs in zip(*(torch.autograd.grad(x.sum(), inputs) for x in (out, expected)), strict=True):
             assert torch.allclose(ours, theirs, atol=1e-5)
-
-    @torch.no_grad()
-    @pytest.mark.parametrize("name", ["entries", "lengths"])
-    def test_other_whole_numbers_are_refused(self, name: str) -> None:
-        numbers = {"entries": self.ENTRIES, "lengths": self.LENGTHS}
-        numbers[name] = numbers[name].int()
-        with pytest.raises(TypeError, match=f"{name} must hold whole numbers of type torch.int64, not torch.int32"):
-            self.attend(numbers["entries"], numbers["lengths"])
 
     @torch.no_grad()
     @pytest.mark.parametrize("entry", [-1, 3, 10**9])
@@ -144,11 +116,6 @@ class TestSharedMemory:
     def test_a_length_beyond_the_memory_is_refused(self, length: int) -> None:
         with pytest.raises(ValueError, match=f"lengths holds {length}, but a memory here has 0 to 9 positions"):
             self.attend(lengths=torch.tensor([9, length, 1]))
-
-    @torch.no_grad()
-    def test_indices_of_another_shape_are_refused(self) -> None:
-        with pytest.raises(ValueError, match=r"entries must have shape \(4,\), not \(3,\)"):
-            self.attend(entries=torch.tensor([0, 1, 2]))
 
     @torch.no_grad()
     def test_nan_in_a_query_stays_visible(self) -> None:
@@ -211,22 +178,6 @@ class TestReorderedCache:
         actual = attended(cache, query, new, 1.0)
         for ours, theirs in zip(*(torch.autograd.grad(x.sum(), query) for x in (actual, expected)), strict=True):
             assert torch.allclose(ours, theirs, atol=1e-5)
-
-    @torch.no_grad()
-    def test_a_query_may_lie_in_any_order(self) -> None:
-        torch.manual_seed(1)
-        (cache, _), query, new = self.cache_and_held(), torch.randn(4, 2, 1, 16), self.new(1)
-        torch.manual_seed(1)
-        (twin, _), _, _ = self.cache_and_held(), torch.randn(4, 2, 1, 16), self.new(1)
-        turned = query.transpose(1, 3).contiguous().transpose(1, 3)
-        assert torch.allclose(attended(cache, turned, new, 1.0), attended(twin, query, new, 1.0), atol=1e-6)
-
-    @torch.no_grad()
-    def test_values_of_other_positions_are_refused(self) -> None:
-        cache, _ = self.cache_and_held()
-        keys, values = self.new(1)
-        with pytest.raises(ValueError, match="of the same positions"):
-            attended(cache, torch.randn(4, 2, 1, 16), KeyValues(keys, values[:, :1]), 1.0)
 
 
 @pytest.mark.parametrize("learns", [True, False])
