@@ -146,11 +146,11 @@ def interleaved(
     def one_round() -> None:
         plain_turns.append(turn(plain))
         for name, function in others.items():
-            own = turn(function)
+            spent = turn(function)
             plain_turns.append(turn(plain))
             for kind, values in result[name].items():
                 neighbours = (plain_turns[-2][kind] + plain_turns[-1][kind]) / 2
-                values.append(own[kind] / neighbours)
+                values.append(spent[kind] / neighbours)
 
     for function in functions.values():  # kernels are compiled here
         turn(function)
@@ -161,7 +161,7 @@ def interleaved(
         one_round()
     return {
         "plain milliseconds": {
-            kind: 1000 * statistics.median(each[kind] for each in plain_turns) for kind in ("forward", "both")
+            kind: 1000 * statistics.median(times[kind] for times in plain_turns) for kind in ("forward", "both")
         },
         "ratio": {
             name: {kind: statistics.median(values) for kind, values in kinds.items()} for name, kinds in result.items()
@@ -236,12 +236,12 @@ def print_times(row: dict[str, Any], console: Console) -> None:
     for heading in ("", "forward", "forward + backward", "F.normalize: forward", "forward + backward"):
         table.add_column(heading, justify="right" if heading else "left")
     for p in P_VALUES:
-        own, hand = row["ratio"][f"qknorm {label(p)}"], row["ratio"][f"F.normalize {label(p)}"]
-        colour = "green" if own["both"] <= row["target"] else "red"
+        ours, hand = row["ratio"][f"qknorm {label(p)}"], row["ratio"][f"F.normalize {label(p)}"]
+        colour = "green" if ours["both"] <= row["target"] else "red"
         table.add_row(
             label(p),
-            f"{own['forward']:.2f}",
-            f"[{colour}]{own['both']:.2f}[/]",
+            f"{ours['forward']:.2f}",
+            f"[{colour}]{ours['both']:.2f}[/]",
             f"{hand['forward']:.2f}",
             f"{hand['both']:.2f}",
         )
@@ -278,11 +278,11 @@ def verdict(result: dict[str, Any]) -> list[str]:
     missed = []
     for row in result["time"]:
         for p in P_VALUES:
-            own, hand = row["ratio"][f"qknorm {label(p)}"]["both"], row["ratio"][f"F.normalize {label(p)}"]["both"]
-            if own > row["target"]:
-                missed.append(f"{row['shape']} {label(p)}: {own:.2f} × plain, target {row['target']}")
-            if own > hand:
-                missed.append(f"{row['shape']} {label(p)}: {own:.2f}, slower than hand-written ({hand:.2f})")
+            ours, hand = row["ratio"][f"qknorm {label(p)}"]["both"], row["ratio"][f"F.normalize {label(p)}"]["both"]
+            if ours > row["target"]:
+                missed.append(f"{row['shape']} {label(p)}: {ours:.2f} × plain, target {row['target']}")
+            if ours > hand:
+                missed.append(f"{row['shape']} {label(p)}: {ours:.2f}, slower than hand-written ({hand:.2f})")
     for row in result["memory"]:
         for name in ("qknorm p=2", "qknorm p=3"):
             ratio = row["mib"][name] / row["mib"]["plain"]

@@ -106,9 +106,9 @@ def steps(size: tuple[int, ...], nanogpt: Path | None, seconds: float) -> dict[s
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
         for name, step in candidates.items():
-            own = turn(step)
+            spent = turn(step)
             plain_times.append(turn(plain))
-            ratios[name].append(own / ((plain_times[-2] + plain_times[-1]) / 2))
+            ratios[name].append(spent / ((plain_times[-2] + plain_times[-1]) / 2))
     return {
         "none milliseconds": 1000 * statistics.median(plain_times),
         "ratio": {name: statistics.median(values) for name, values in ratios.items()},

@@ -256,8 +256,8 @@ def markdown(result: dict[str, Any]) -> str:
         rows.append([system, *(_in_digits(value) for value in outcome[system]), _in_digits(end.get("chrf")), *numbers])
     if JOEYNMT in outcome:
         ratios = [
-            f"{own / other:.2f}" if own is not None and other else "–"
-            for own, other in zip(outcome[OURS], outcome[JOEYNMT], strict=True)
+            f"{our / their:.2f}" if our is not None and their else "–"
+            for our, their in zip(outcome[OURS], outcome[JOEYNMT], strict=True)
         ]
         rows.append([f"{OURS} × {JOEYNMT}", *ratios, "", "", "", ""])
     lines = [heading, ["---", *["--:"] * (len(heading) - 1)], *rows]
@@ -330,14 +330,14 @@ def verdict(result: dict[str, Any]) -> list[str]:
     ]
     for goal in GOALS:
         minutes = result["minutes"] * goal
-        own, theirs = (tested(outcomes[system], minutes) for system in (OURS, JOEYNMT))
+        ours_then, theirs = (tested(outcomes[system], minutes) for system in (OURS, JOEYNMT))
         early = tested(outcomes[OURS], minutes * SHARE_OF_TIME)
-        if theirs is None or own is early is None:
+        if theirs is None or ours_then is early is None:
             without = JOEYNMT if theirs is None else OURS
             missed.append(f"{minutes:g} minutes: {without} had no translation of the test set by then")
-        elif (own or 0) < TIMES_AS_GOOD * theirs and (early or 0) < theirs:
+        elif (ours_then or 0) < TIMES_AS_GOOD * theirs and (early or 0) < theirs:
             missed.append(
-                f"{minutes:g} minutes: {_in_digits(own)} BLEU against {theirs:.2f} of {JOEYNMT}, goal "
+                f"{minutes:g} minutes: {_in_digits(ours_then)} BLEU against {theirs:.2f} of {JOEYNMT}, goal "
                 f"{TIMES_AS_GOOD:g} times as many, or as many in a third of the time: then ours was {_in_digits(early)}"
             )
     return missed

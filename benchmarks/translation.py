@@ -277,7 +277,7 @@ def measure_decoding(run: Trained, sentences: int, rounds: int, peers: Peers, co
     result = {
         "unit": "sentences/s",
         "sentences": count,
-        **summary({name: [count / each for each in values] for name, values in seconds.items()}),
+        **summary({name: [count / spent for spent in values] for name, values in seconds.items()}),
         "pieces per sentence": {
             name: statistics.mean(len(pieces) + 1 for pieces in all_of) for name, all_of in outcome.items()
         },
@@ -317,7 +317,7 @@ def measure_forced(qknorm: Trained, plain: Trained, sentences: int, rounds: int,
     counts = {name: sum(pieces) for name, pieces in outputs.items()}
     if len(set(counts.values())) > 1:
         raise RuntimeError(f"not all said equally much: {counts}")
-    rates = {name: [counts[name] / each for each in values] for name, values in seconds.items()}
+    rates = {name: [counts[name] / spent for spent in values] for name, values in seconds.items()}
     return {"unit": "pieces/s", **summary(rates)}
 
 
@@ -385,7 +385,7 @@ def summary(rates: dict[str, list[float]]) -> dict[str, Any]:
     """Median rates, and the median over the rounds of each system's rate relative to each other's."""
 
     def ratio(first: str, second: str) -> float:
-        return statistics.median(own / theirs for own, theirs in zip(rates[first], rates[second], strict=True))
+        return statistics.median(ours / theirs for ours, theirs in zip(rates[first], rates[second], strict=True))
 
     return {
         "rounds": len(next(iter(rates.values()))),

@@ -52,37 +52,6 @@ class Validation:
     bleu: float
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a system has achieved in its minutes."""
-
-    minutes: float
-    curve: list[Validation]
-    tests: dict[str, dict[str, Any]]
-    """For each number of minutes the scores of the checkpoint that was the best on the dev set by then."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Updates, speed, size and whatever else a reader should know."""
-    took: float | None = None
-    """Minutes until its test was done, where these count."""
-
-    @property
-    def is_late(self) -> bool:
-        return self.took is not None and self.took > LATE * self.minutes
-
-    def save(self, path: Path) -> None:
-        scratch = path.with_name(f".{path.name}")
-        scratch.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        scratch.replace(path)
-
-    @classmethod
-    def load(cls, path: Path) -> Outcome:
-        return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Outcome:
-        return cls(**{**content, "curve": [Validation(**point) for point in content["curve"]]})
-
-
 class Clock:
     """When a system validates, and when it stops. It stands still while a system validates.
 
@@ -122,6 +91,39 @@ def best_by(minutes: float, validations: Iterable[Validation]) -> Validation | N
     """The first of the best validations that ended in time."""
     in_time = [point for point in validations if point.minutes <= LATE * minutes]
     return max(in_time, key=lambda point: point.bleu, default=None)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a system has achieved in its minutes.
+
+    tests: for each number of minutes the scores of the checkpoint that was the best on the dev set by then.
+    facts: updates, speed, size and whatever else a reader should know.
+    took: minutes until its test was done, where these count.
+    """
+
+    minutes: float
+    curve: list[Validation]
+    tests: dict[str, dict[str, Any]]
+    facts: dict[str, Any] = field(default_factory=dict)
+    took: float | None = None
+
+    @property
+    def is_late(self) -> bool:
+        return self.took is not None and self.took > LATE * self.minutes
+
+    def save(self, path: Path) -> None:
+        scratch = path.with_name(f".{path.name}")
+        scratch.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        scratch.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Outcome:
+        return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Outcome:
+        return cls(**{**content, "curve": [Validation(**point) for point in content["curve"]]})
 
 
 def write_copy(lines: Sequence[str], path: Path) -> None:

@@ -59,7 +59,7 @@ def outcome_of(
     """Translate the test set with the best checkpoint of each view."""
     model = folder / "model"
     reports = [json.loads(line) for line in read_lines(folder / "validations.jsonl")]
-    own = parse_validations((model / "validations.txt").read_text(encoding="utf-8"))
+    validated = parse_validations((model / "validations.txt").read_text(encoding="utf-8"))
     references = contest.lines("dev", contest.target)
     translations = {report["updates"]: list(read_lines(model / f"{report['updates']}.hyps")) for report in reports}
     curve = [
@@ -69,7 +69,7 @@ def outcome_of(
         for report in reports
     ]
     # It chooses by its own dev BLEU, which is of the text as it stands.
-    by_its_own = [Validation(point.minutes, point.updates, own[point.updates]["bleu"]) for point in curve]
+    by_its_own = [Validation(point.minutes, point.updates, validated[point.updates]["bleu"]) for point in curve]
     tests = {}
     for view in views:
         chosen = best_by(view, by_its_own)

@@ -13,7 +13,8 @@ from benchmarks.translators import Pieces, Sentences, Size
 from qknorm.attention.norms import LpKind
 from qknorm.attention.scale import henry_scale
 from qknorm.data.batches import Encoded, FixedPairs
-from qknorm.data.prepared import Prepared, PreparedDirection
+from qknorm.data.corpus_report import DirectionReport
+from qknorm.data.prepared import ParallelFiles, Prepared, PreparedDirection, PreparedSet
 from qknorm.data.subwords import Subwords
 from qknorm.decoding.beam import BeamSettings, Hypothesis, beam_search
 from qknorm.decoding.sentence import Sentence
@@ -39,11 +40,12 @@ class OurLearner:
             "benchmark",
         )
         model = make_model(sentences, size, qk_norm)
-        direction = PreparedDirection(
-            [], [], FixedPairs(Encoded.from_lists(sentences.sources), Encoded.from_lists(sentences.targets)), {}, Path()
-        )
+        pairs = FixedPairs(Encoded.from_lists(sentences.sources), Encoded.from_lists(sentences.targets))
+        train, nothing = PreparedSet([], [], pairs), PreparedSet([], [], FixedPairs(*[Encoded.from_lists([])] * 2))
+        report = DirectionReport(read=len(pairs), kept=len(pairs), dropped={})
+        direction = PreparedDirection(ParallelFiles(Path(), Path()), train, nothing, nothing, report, Path())
         unused = Subwords.learn(["a"], 1, "words")  # the sentences are pieces already
-        task = TranslationTask(recipe, model, Prepared(unused, [direction], Path()), [], Screen(quiet=True))
+        task = TranslationTask(recipe, model, Prepared(unused, [direction], Path()), Screen(quiet=True))
         settings = TrainerSettings(validate_every=10**9, max_validations=1, clip=1.0)
         schedule = Constant(3e-4)
         optimizer = make_optimiser(model, recipe.training)

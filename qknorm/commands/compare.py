@@ -37,7 +37,7 @@ def compare(
     from qknorm.evaluation.systems import read_systems
     from qknorm.experiments.sweep.results import is_sweep
     from qknorm.experiments.sweep.scores import as_systems
-    from qknorm.metrics.short import is_too_short_for_bleu
+    from qknorm.metrics.table import is_too_short_for_bleu
 
     listed = [system for argument in systems for system in as_systems(argument)]
     given = read_systems(listed, ref, tokenized)

@@ -74,11 +74,14 @@ def check(
     ] = 6.0,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Do not drop repeated pairs.")] = False,
     keep_copies: Annotated[bool, typer.Option("--keep-copies", help="Do not drop source equal to target.")] = False,
-    nfc: Annotated[bool, typer.Option("--nfc", help="Normalise Unicode to NFC.")] = False,
+    tidy: Annotated[
+        bool, typer.Option("--tidy", help="Write text in one way, as plans do: NFC, single ordinary spaces.")
+    ] = False,
 ) -> None:
     """See what is in two aligned files, and clean them. Every dropped line is listed with its reason."""
-    from qknorm.data.cleaning import Report, Rules, clean
+    from qknorm.data.cleaning import CleaningReport, Rules, clean
     from qknorm.data.importers import read_aligned
+    from qknorm.data.pipeline import TextPipeline
     from qknorm.data.textfiles import replacing
     from qknorm.experiments.lengths import draw_lengths
 
@@ -91,20 +94,14 @@ def check(
             (out / name).exists() and (out / name).samefile(path) for path in inputs
         ):
             raise InputError(f"{out / name} would be written over a file that is read; choose another --out")
-    rules = Rules(
-        max_characters=max_characters,
-        max_ratio=max_ratio,
-        duplicates=not keep_duplicates,
-        copies=not keep_copies,
-        nfc=nfc,
-    )
+    rules = Rules(max_characters, max_ratio, duplicates=not keep_duplicates, copies=not keep_copies)
     held_out = (pair for files in (dev, test) if files for pair in read_aligned(*files))
     if next(read_aligned(source, target), None) is None:
         raise InputError(f"{source} and {target} are empty")
-    report = Report()
+    report, pipeline = CleaningReport(), TextPipeline(["tidy"] if tidy else [])
     pairs = _with_progress(read_aligned(source, target), source)
     with replacing(out / names[0]) as source_file, replacing(out / names[1]) as target_file:
-        for pair in clean(pairs, rules, out / "dropped.tsv", held_out, report):
+        for pair in clean(pairs, rules, out / "dropped.tsv", held_out, report, pipeline):
             source_file.write(pair.source.encode() + b"\n")
             target_file.write(pair.target.encode() + b"\n")
     draw_lengths(report, (names[0], names[1]), out / "lengths.png")

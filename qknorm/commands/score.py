@@ -27,7 +27,7 @@ def score(
     from qknorm.data.textfiles import read_lines
     from qknorm.evaluation.scores import scores, worst
     from qknorm.evaluation.wording import TOO_SHORT
-    from qknorm.metrics.short import is_too_short_for_bleu
+    from qknorm.metrics.table import is_too_short_for_bleu
 
     ours, theirs = list(read_lines(hypotheses)), list(read_lines(references))
     values = scores(ours, theirs, tokenized, language).content()

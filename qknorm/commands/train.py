@@ -51,8 +51,8 @@ def _train(
 ) -> None:
     from qknorm import processes
     from qknorm.data.importers import is_memory
-    from qknorm.runs.any_recipe import AnyRecipe, load_any_recipe
-    from qknorm.runs.recipe import make_recipe, settings_for_files
+    from qknorm.runs.any_recipe import load_any_recipe
+    from qknorm.runs.recipe import AnyRecipe, make_recipe, settings_for_files
     from qknorm.runs.run import Run, folder_of
     from qknorm.tasks.table import prolong as prolong_any
     from qknorm.tasks.table import train as train_any
@@ -73,7 +73,7 @@ def _train(
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():
         folder, more = recipe, minutes
-        chosen = load_any_recipe(Run.open(folder).recipe_file, settings, is_of_run=True)
+        chosen = load_any_recipe(Run.open(folder).recipe_file, settings)
     elif is_memory(recipe) and recipe.exists():
         raise InputError(f"{recipe} holds text, not a recipe; {_how_to_import(recipe)}")
     else:

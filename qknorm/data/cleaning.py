@@ -7,18 +7,18 @@ streams through; of each pair only a fingerprint is remembered.
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 from qknorm.data.importers import Pair
-from qknorm.data.pipeline import tidy
-from qknorm.data.textfiles import read_lines, replacing, write_lines
+from qknorm.data.pipeline import TextPipeline
+from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 
+HELD_OUT = "also in dev or test"
+"""The reason why a pair is dropped that stands there."""
 _SHOWN_CHARACTERS = 200  # of a dropped line, in dropped.tsv
 
 
@@ -38,14 +38,10 @@ class Rules:
     """Source equal to target, unless there is no letter in it."""
     held_out: bool = True
     """A training pair that also stands, source and target, in the dev or test set."""
-    nfc: bool = False
-    """Not a reason to drop: normalise to NFC before all else."""
-    tidy: bool = field(default=False, repr=False)  # what was prepared before there was this rule keeps its key
-    """Not a reason to drop: NFC, and single ordinary spaces."""
 
 
 @dataclass
-class Report:
+class CleaningReport:
     """Counts of one pass over a corpus."""
 
     read: int = 0
@@ -67,25 +63,25 @@ def clean(
     rules: Rules,
     dropped: Path,
     held_out: Iterable[Pair] = (),
-    report: Report | None = None,
-    numbers: Sequence[int] | None = None,
+    report: CleaningReport | None = None,
+    pipeline: TextPipeline | None = None,
 ) -> Iterator[Pair]:
-    """The pairs that pass; the others go to the file `dropped`, which appears when the stream has ended.
+    """The pairs that pass, as the pipeline writes them; the others go to the file `dropped`, which appears at the end.
 
-    numbers: of the pairs in the text they come from, where that is another one.
+    At each pair that is given, `report.read` is its number.
     """
-    report = Report() if report is None else report
-    held_out_fingerprints = {fingerprint(normalized(pair, rules)) for pair in held_out} if rules.held_out else set()
+    report, pipeline = report or CleaningReport(), pipeline or TextPipeline()
+    held_out_fingerprints = {fingerprint(written(pair, pipeline)) for pair in held_out} if rules.held_out else set()
     seen: set[int] = set()
     with replacing(dropped) as file:
         file.write(b"line\treason\tsource\ttarget\n")
-        for pair, number in zip(pairs, count(1) if numbers is None else numbers, strict=numbers is not None):
-            pair = normalized(pair, rules)
+        for pair in pairs:
+            pair = written(pair, pipeline)
             report.read += 1
             reason = _reason_to_drop(pair, rules) or _reason_by_memory(pair, rules, seen, held_out_fingerprints)
             if reason:
                 report.dropped[reason] += 1
-                file.write(_row(number, reason, pair).encode())
+                file.write(dropped_row(report.read, reason, pair))
                 continue
             report.kept += 1
             report.source_lengths[len(pair.source.split())] += 1
@@ -93,15 +89,7 @@ def clean(
             yield pair
 
 
-def add_earlier(earlier: Path, dropped: Path, report: Report) -> None:
-    """Add what an earlier cleaning of the same text dropped: to the file, in the order of lines, and to the counts."""
-    (heading, *before), (_, *rows) = read_lines(earlier), read_lines(dropped)
-    write_lines(dropped, [heading, *sorted([*before, *rows], key=lambda row: int(row.partition("\t")[0]))])
-    report.read += len(before)
-    report.dropped.update(row.split("\t")[1] for row in before)
-
-
-def refuse_if_nothing_is_left(report: Report, source: Path, target: Path) -> None:
+def refuse_if_nothing_is_left(report: CleaningReport, source: Path, target: Path) -> None:
     """An InputError if no pair of two files can be learned from."""
     if not report.read:
         raise InputError(f"{source} and {target} are empty; there is nothing to learn from")
@@ -110,11 +98,9 @@ def refuse_if_nothing_is_left(report: Report, source: Path, target: Path) -> Non
         raise InputError(f"no pair of {source} and {target} is left after cleaning; most were: {most}")
 
 
-def normalized(pair: Pair, rules: Rules) -> Pair:
-    """A pair as the rules want it written."""
-    if rules.tidy:
-        return Pair(*map(tidy, pair))
-    return Pair(*(unicodedata.normalize("NFC", side) for side in pair)) if rules.nfc else pair
+def written(pair: Pair, pipeline: TextPipeline) -> Pair:
+    """A pair as a model reads it."""
+    return Pair(*(pipeline.before(side)[0] for side in pair))
 
 
 def _reason_to_drop(pair: Pair, rules: Rules) -> str | None:
@@ -141,7 +127,7 @@ def _reason_by_memory(pair: Pair, rules: Rules, seen: set[int], held_out: set[in
         return None
     mark = fingerprint(pair)
     if mark in held_out:
-        return "also in dev or test"
+        return HELD_OUT
     if rules.duplicates:
         if mark in seen:
             return "duplicate"
@@ -153,6 +139,7 @@ def _is_control(character: str) -> bool:
     return (character < " " and character != "\t") or "\x7f" <= character <= "\x9f"
 
 
-def _row(number: int, reason: str, pair: Pair) -> str:
+def dropped_row(number: int, reason: str, pair: Pair) -> bytes:
+    """A line of dropped.tsv."""
     excerpts = (side[:_SHOWN_CHARACTERS].replace("\t", " ").replace("\r", " ") for side in pair)
-    return "\t".join((str(number), reason, *excerpts)) + "\n"
+    return ("\t".join((str(number), reason, *excerpts)) + "\n").encode()

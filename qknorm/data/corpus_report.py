@@ -18,6 +18,11 @@ class DirectionReport(Stored):
     """Of both sides, of what was kept."""
     dropped: dict[str, int]
     """By reason."""
+    split_off: dict[str, int] | None = None
+    """For the sets that were not given: with those that were kept and dropped, all that were read. Earlier versions
+    counted them as none of these."""
+    left_out: dict[str, int] = Field({})
+    """Of the sets that were given, pairs with a blank side."""
     longest_source: int | None = None
     """Pieces of the longest source sentence: what a model can be trusted to read. Earlier versions do not say."""
 

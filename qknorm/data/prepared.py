@@ -1,20 +1,22 @@
-"""A corpus made ready for training once: cleaned, its vocabulary learned, encoded, and kept under a key of its content.
+"""A corpus made ready for training once: cleaned, split, its vocabulary learned, encoded, and kept under a key.
 
 The folder of a prepared corpus:
 
-    corpus.json  dropped.tsv  tokenizer.json  train.source  train.target  train.safetensors
+    corpus.json  dropped.tsv  tokenizer.json  SET.source  SET.target  SET.safetensors, of each SET: train, dev, test
+
+train.safetensors has the lines of the training text that are learned from, too.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,54 +27,90 @@ from safetensors.numpy import load_file, save_file
 
 from qknorm.attention.scale import percentile_length
 from qknorm.data.batches import Encoded, FixedPairs
-from qknorm.data.cleaning import Report, Rules, add_earlier, clean, refuse_if_nothing_is_left
+from qknorm.data.cleaning import (
+    HELD_OUT,
+    CleaningReport,
+    Rules,
+    clean,
+    dropped_row,
+    refuse_if_nothing_is_left,
+    written,
+)
+from qknorm.data.corpus_report import CorpusReport, DirectionReport
 from qknorm.data.importers import Pair, read_aligned
-from qknorm.data.splits import Origin
+from qknorm.data.pipeline import TextPipeline
+from qknorm.data.splits import SPLITS, split
 from qknorm.data.subwords import EOS, UNK, Scheme, Subwords
-from qknorm.data.textfiles import open_bytes, read_lines, replacing
+from qknorm.data.textfiles import open_bytes, read_lines, write_lines
 from qknorm.errors import InputError
 
 CORPUS, TOKENIZER, DROPPED = "corpus.json", "tokenizer.json", "dropped.tsv"
 """Files of a prepared corpus that are copied into run folders."""
 
-_FORMAT = 3  # of the folder; another number makes all corpora anew
+_FORMAT = 4  # of the folder; another number makes all corpora anew
+_KEY_FORMAT = 3  # of the key: another number, and no run goes on that was begun before
 
 # Learning a vocabulary from several corpora, each counts by (its number of sentences) to this power.
 _TEXT_SMOOTHING = 0.5
+_SIDES = ("source", "target")
+
+Files = tuple[Path, Path]
+Merges = int | Callable[[int], int]
+"""How many, or how many for a text of so many words on both sides together."""
 
 
 @dataclass(frozen=True)
 class ParallelFiles:
-    """Where the sentences of one language pair lie. Dev and test are read only to keep them out of training."""
+    """Where the sentences of one language pair lie. A set that is not given is split off the others' text."""
 
     source: Path
     target: Path
-    held_out: tuple[tuple[Path, Path], ...] = ()
-    origin: Origin | None = None
-    """The text that these sentences were split off, if they were."""
+    dev: Files | None = None
+    test: Files | None = None
+    languages: tuple[str, str] = ("src", "tgt")
+    noted: tuple[Path, ...] = ()
+    """What an earlier version kept beside them: a part of the key."""
 
     @property
-    def paths(self) -> list[Path]:
-        """All that decides what is learned from, and what is said of it."""
-        held_out = [path for files in self.held_out for path in files]
-        noted = [] if self.origin is None else [self.origin.numbers, self.origin.dropped]
-        return [self.source, self.target, *held_out, *noted]
+    def name(self) -> str:
+        return "-".join(self.languages)
+
+    @property
+    def given(self) -> dict[str, Files]:
+        """The sets that are not split off."""
+        return {name: files for name, files in (("dev", self.dev), ("test", self.test)) if files}
+
+    def is_reverse_of(self, other: ParallelFiles) -> bool:
+        return self.languages == other.languages[::-1]
+
+
+@dataclass(frozen=True)
+class PreparedSet:
+    """Sentences, and their pieces."""
+
+    sources: list[str]
+    targets: list[str]
+    encoded: FixedPairs
+
+    def __len__(self) -> int:
+        return len(self.sources)
 
 
 @dataclass(frozen=True)
 class PreparedDirection:
     """One language pair, ready for batches."""
 
-    sources: list[str]
-    targets: list[str]
-    encoded: FixedPairs
-    report: dict[str, Any]
-    """What was read, kept and dropped, and the longest source sentence in pieces, as in corpus.json.
-
-    What was split off for dev and test counts as none of these.
-    """
+    files: ParallelFiles
+    train: PreparedSet
+    dev: PreparedSet
+    test: PreparedSet
+    report: DirectionReport
     folder: Path
     """Where its dropped.tsv lies."""
+
+    @property
+    def held_out(self) -> dict[str, PreparedSet]:
+        return {"dev": self.dev, "test": self.test}
 
 
 @dataclass(frozen=True)
@@ -82,6 +120,13 @@ class Prepared:
     subwords: Subwords
     directions: list[PreparedDirection]
     folder: Path
+    key: str = ""
+    """Of all that decides what is learned: a run goes on with the same."""
+    merges: int = 0
+
+    def code(self, direction: PreparedDirection) -> str:
+        """What the files of a direction have in their names: nothing, unless there are several."""
+        return direction.files.name if len(self.directions) > 1 else ""
 
     def target_pieces(self, bpe_dropout: bool = False, among: Sequence[int] | None = None) -> torch.Tensor:
         """(pieces,), True for those that occur in a target sentence, and for UNK and EOS: the mask of the logits.
@@ -89,59 +134,98 @@ class Prepared:
         With BPE-dropout, True for all that may be drawn. `among`: only in the sentences of these directions, such as
         those with the same target language.
         """
-        directions = self.directions if among is None else [self.directions[number] for number in among]
+        numbers = range(len(self.directions)) if among is None else among
+        sets = [self.directions[number].train for number in numbers]
         if bpe_dropout:
-            used = self.subwords.within(line for direction in directions for line in direction.targets)
+            used = self.subwords.within(line for train in sets for line in train.targets)
         else:
-            used = {int(number) for direction in directions for number in np.unique(direction.encoded.target.numbers)}
+            used = {int(number) for train in sets for number in np.unique(train.encoded.target.numbers)}
         mask = torch.zeros(len(self.subwords), dtype=torch.bool)
         mask[[UNK, EOS, *sorted(used)]] = True
         return mask
 
     def length(self, percentile: float = 97.5) -> float:
         """L of `henry_scale`: a percentile of the sequence lengths in pieces, source and target together."""
-        sides = [
-            side.lengths
-            for direction in self.directions
-            for side in (direction.encoded.source, direction.encoded.target)
-        ]
-        return percentile_length(np.concatenate(sides).tolist(), percentile)
+        pairs = [direction.train.encoded for direction in self.directions]
+        lengths = [side.lengths for encoded in pairs for side in (encoded.source, encoded.target)]
+        return percentile_length(np.concatenate(lengths).tolist(), percentile)
 
 
-def prepare(directions: Sequence[ParallelFiles], merges: int, scheme: Scheme, rules: Rules, cache: Path) -> Prepared:
-    """Clean, learn the joint vocabulary, encode; or find what the same files and settings gave before."""
-    tidied = ("tidy",) if rules.tidy else ()
-    folder = cache / "prepared" / _key(directions, merges, scheme, rules, *tidied)
+def prepare(
+    directions: Sequence[ParallelFiles],
+    merges: Merges,
+    scheme: Scheme,
+    rules: Rules,
+    cache: Path,
+    pipeline: TextPipeline | None = None,
+) -> Prepared:
+    """Clean, split, learn the joint vocabulary, encode; or find what the same files and settings gave before."""
+    pipeline = pipeline or TextPipeline()
+    contents = [_contents(files, directions) for files in directions]
+    if not isinstance(merges, int):
+        merges = merges(sum(side.words for source, target, *_ in contents for side in (source, target) if side))
+    key = _key(contents, merges, scheme, rules, *pipeline.names)
+    folder = cache / "prepared" / f"{key}-{_FORMAT}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # several processes of one training run come here together
         if not folder.exists():
-            _make(folder, directions, merges, scheme, rules)
-    return _load(folder, len(directions))
+            _make(folder, directions, merges, scheme, rules, pipeline)
+    loaded = _load(folder, directions)
+    return Prepared(Subwords.load(folder / TOKENIZER), loaded, folder, key, merges)
 
 
-def _key(directions: Sequence[ParallelFiles], *settings: object) -> str:
-    def content(path: Path) -> str:
-        digest = hashlib.sha256()
-        with open_bytes(path) as file:
-            while part := file.read(2**20):
-                digest.update(part)
-        return digest.hexdigest()
+class _Content(NamedTuple):
+    """What is to be known of a file before it is taken apart."""
 
-    contents = [[content(path) for path in direction.paths] for direction in directions]
-    return hashlib.sha256(repr((_FORMAT, contents, settings)).encode()).hexdigest()[:24]
+    digest: str
+    words: int
 
 
-def _make(folder: Path, directions: Sequence[ParallelFiles], merges: int, scheme: Scheme, rules: Rules) -> None:
+def _contents(files: ParallelFiles, directions: Sequence[ParallelFiles]) -> list[_Content | None]:
+    """Of the files that decide what is learned from; None for a set that has none."""
+    paths: list[Path | None] = [files.source, files.target]
+    for name in SPLITS[1:]:
+        paths += files.given.get(name, (None,))
+    for other in directions:
+        if other.is_reverse_of(files):
+            paths += [path for held_out in other.given.values() for path in held_out[::-1]]
+    return [None if path is None else _content(path) for path in (*paths, *files.noted)]
+
+
+def _content(path: Path) -> _Content:
+    digest, words = hashlib.sha256(), 0
+    with open_bytes(path) as file:
+        for line in file:
+            digest.update(line)
+            words += len(line.split())
+    return _Content(digest.hexdigest(), words)
+
+
+def _key(contents: Sequence[Sequence[_Content | None]], merges: int, scheme: Scheme, rules: Rules, *steps: str) -> str:
+    digests = [[content and content.digest for content in files] for files in contents]
+    as_before = f"{repr(rules)[:-1]}, nfc=False)"  # a rule that there was once
+    settings = repr((merges, scheme, rules, *steps)).replace(repr(rules), as_before)
+    return hashlib.sha256(f"({_KEY_FORMAT}, {digests!r}, {settings})".encode()).hexdigest()[:24]
+
+
+def _make(
+    folder: Path,
+    directions: Sequence[ParallelFiles],
+    merges: int,
+    scheme: Scheme,
+    rules: Rules,
+    pipeline: TextPipeline,
+) -> None:
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
     try:
-        cleaned = [_clean_direction(files, rules, _place(scratch, number)) for number, files in enumerate(directions)]
-        subwords = Subwords.learn(_text_for_vocabulary([kept for kept, _ in cleaned]), merges, scheme)
+        texts = [_Text(files, rules, pipeline, _place(scratch, row)) for row, files in enumerate(directions)]
+        for text in texts:
+            others = (other for other in texts if other.files.is_reverse_of(text.files))
+            text.drop(pair for other in others for pair in other.held_out_for_reverse())
+        subwords = Subwords.learn(_text_for_vocabulary([text.sets["train"] for text in texts]), merges, scheme)
         subwords.save(scratch / TOKENIZER)
-        for number, (kept, report) in enumerate(cleaned):
-            report["longest_source"] = _write_direction(kept, subwords, _place(scratch, number))
-        with replacing(scratch / CORPUS) as file:
-            about = {"pieces": len(subwords), "rules": asdict(rules), "pairs": [report for _, report in cleaned]}
-            file.write(json.dumps(about, indent=1, ensure_ascii=False).encode())
+        reports = [text.write(subwords) for text in texts]
+        CorpusReport(pieces=len(subwords), rules=asdict(rules), pairs=reports).write(scratch / CORPUS)
         scratch.chmod(0o755)
         scratch.replace(folder)
     except BaseException:
@@ -156,17 +240,74 @@ def _place(folder: Path, number: int) -> Path:
     return place
 
 
-def _clean_direction(files: ParallelFiles, rules: Rules, place: Path) -> tuple[list[Pair], dict[str, Any]]:
-    report, origin = Report(), files.origin
-    held_out: Iterable[Pair] = (pair for two in files.held_out for pair in read_aligned(*two))
-    numbers = None if origin is None else origin.read_numbers()
-    kept = list(clean(read_aligned(files.source, files.target), rules, place / DROPPED, held_out, report, numbers))
-    if origin is not None:
-        add_earlier(origin.dropped, place / DROPPED, report)
-    named = files if origin is None else origin
-    refuse_if_nothing_is_left(report, named.source, named.target)
-    words = sum(len(side.split()) for pair in kept for side in pair)
-    return kept, {"read": report.read, "kept": report.kept, "words": words, "dropped": dict(report.dropped)}
+class _Text:
+    """The sentences of one language pair on their way to a folder: cleaned, then split."""
+
+    def __init__(self, files: ParallelFiles, rules: Rules, pipeline: TextPipeline, place: Path) -> None:
+        self.files, self.place, self.report = files, place, CleaningReport()
+        given = {name: list(read_aligned(*two)) for name, two in files.given.items()}
+        held_out = {name: _whole(pairs, files.given[name], pipeline) for name, pairs in given.items()}
+        self.left_out = {name: len(pairs) - len(held_out[name]) for name, pairs in given.items()}
+        pairs, numbers = [], []
+        aligned, unwanted = read_aligned(files.source, files.target), chain.from_iterable(given.values())
+        for pair in clean(aligned, rules, place / DROPPED, unwanted, self.report, pipeline):
+            pairs.append(pair)
+            numbers.append(self.report.read)
+        refuse_if_nothing_is_left(self.report, files.source, files.target)
+        missing = [name for name in SPLITS[1:] if name not in given]
+        set_of = (
+            split([pair.source for pair in pairs], len(missing), files.source) if missing else np.zeros(len(pairs), int)
+        )
+        self.numbers = np.array(numbers)[set_of == 0]
+        self.sets = held_out | {
+            name: list(compress(pairs, set_of == number)) for number, name in enumerate(("train", *missing))
+        }
+        self.split_off = {name: len(self.sets[name]) for name in missing}
+
+    def held_out_for_reverse(self) -> Iterator[Pair]:
+        """What a translator in the other direction must not learn either."""
+        return (Pair(target, source) for name in SPLITS[1:] for source, target in self.sets[name])
+
+    def drop(self, held_out: Iterable[Pair]) -> None:
+        """Learn nothing from these pairs: the sets of the other direction are known only now."""
+        unwanted, train = set(held_out), self.sets["train"]
+        stays = np.array([pair not in unwanted for pair in train])
+        with (self.place / DROPPED).open("ab") as file:
+            for row in np.flatnonzero(~stays):
+                file.write(dropped_row(int(self.numbers[row]), HELD_OUT, train[row]))
+                self.report.dropped[HELD_OUT] += 1
+        self.sets["train"], self.numbers = list(compress(train, stays)), self.numbers[stays]
+        self.report.kept = len(self.sets["train"])
+        refuse_if_nothing_is_left(self.report, self.files.source, self.files.target)
+
+    def write(self, subwords: Subwords) -> DirectionReport:
+        """All sets with their pieces, and in which lines that to learn from stands; returns what corpus.json says."""
+        longest = 0
+        for name, pairs in self.sets.items():
+            arrays: dict[str, NDArray[Any]] = {"lines": self.numbers} if name == "train" else {}
+            for side, lines in zip(_SIDES, zip(*pairs, strict=True), strict=True):
+                encoded = Encoded.from_lists(subwords.encode(lines))
+                arrays |= {f"{side}.numbers": encoded.numbers, f"{side}.offsets": encoded.offsets}
+                write_lines(self.place / f"{name}.{side}", lines)
+                longest = int(encoded.lengths.max()) if (name, side) == ("train", "source") else longest
+            _save(arrays, self.place / f"{name}.safetensors")
+        return DirectionReport(
+            read=self.report.read,
+            kept=self.report.kept,
+            words=sum(len(side.split()) for pair in self.sets["train"] for side in pair),
+            dropped=dict(self.report.dropped),
+            split_off=self.split_off,
+            left_out=self.left_out,
+            longest_source=longest,
+        )
+
+
+def _whole(pairs: Sequence[Pair], files: Files, pipeline: TextPipeline) -> list[Pair]:
+    """The pairs to score by, which have no blank side; an InputError if there are none."""
+    whole = [pair for pair in (written(pair, pipeline) for pair in pairs) if all(map(str.strip, pair))]
+    if not whole:
+        raise InputError(f"{files[0]} and {files[1]} hold no pair of sentences to score a translator by")
+    return whole
 
 
 def _text_for_vocabulary(corpora: Sequence[Sequence[Pair]]) -> Iterator[str]:
@@ -178,41 +319,30 @@ def _text_for_vocabulary(corpora: Sequence[Sequence[Pair]]) -> Iterator[str]:
             yield from corpus[row % len(corpus)]
 
 
-def _write_direction(kept: Sequence[Pair], subwords: Subwords, place: Path) -> int:
-    """Returns how many pieces the longest source sentence has: what a model can be trusted to read."""
-    arrays: dict[str, NDArray[Any]] = {}
-    for side, lines in (("source", [pair.source for pair in kept]), ("target", [pair.target for pair in kept])):
-        encoded = Encoded.from_lists(subwords.encode(lines))
-        arrays[f"{side}.numbers"], arrays[f"{side}.offsets"] = encoded.numbers, encoded.offsets
-        with replacing(place / f"train.{side}") as file:
-            file.writelines(line.encode() + b"\n" for line in lines)
+def _save(arrays: dict[str, NDArray[Any]], path: Path) -> None:
     try:
-        save_file(arrays, place / "train.safetensors")
+        save_file(arrays, path)
     except SafetensorError as error:
-        raise InputError(f"{place / 'train.safetensors'} could not be written: {error}") from None
-    return int(np.diff(arrays["source.offsets"]).max())
+        raise InputError(f"{path} could not be written: {error}") from None
 
 
-def _load(folder: Path, count: int) -> Prepared:
+def _load(folder: Path, directions: Sequence[ParallelFiles]) -> list[PreparedDirection]:
     try:
-        about = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
-        folders = [folder if number == 0 else folder / f"pair-{number + 1}" for number in range(count)]
-        loaded = [load_file(place / "train.safetensors") for place in folders]
-    except (SafetensorError, OSError, ValueError) as error:
-        raise _damaged(folder, error) from None
-    directions = []
-    for number, (place, arrays) in enumerate(zip(folders, loaded, strict=True)):
-        source, target = (
-            Encoded(arrays[f"{side}.numbers"], arrays[f"{side}.offsets"]) for side in ("source", "target")
-        )
-        lines = [list(read_lines(place / f"train.{side}")) for side in ("source", "target")]
-        if not len(source) == len(target) == len(lines[0]) == len(lines[1]):
-            raise _damaged(place, "its files differ in length")
-        directions.append(
-            PreparedDirection(lines[0], lines[1], FixedPairs(source, target), about["pairs"][number], place)
-        )
-    return Prepared(Subwords.load(folder / TOKENIZER), directions, folder)
+        reports = CorpusReport.of_file(folder / CORPUS).pairs
+        loaded = []
+        for number, (files, report) in enumerate(zip(directions, reports, strict=True)):
+            place = _place(folder, number)
+            train, dev, test = (_load_set(place, name) for name in SPLITS)
+            loaded.append(PreparedDirection(files, train, dev, test, report, place))
+    except (SafetensorError, OSError, ValueError, LookupError, InputError) as error:
+        raise InputError(f"{folder} is damaged ({error}); delete the folder and start again") from None
+    return loaded
 
 
-def _damaged(folder: Path, reason: object) -> InputError:
-    return InputError(f"{folder} is damaged ({reason}); delete the folder and start again")
+def _load_set(place: Path, name: str) -> PreparedSet:
+    arrays = load_file(place / f"{name}.safetensors")
+    source, target = (Encoded(arrays[f"{side}.numbers"], arrays[f"{side}.offsets"]) for side in _SIDES)
+    sources, targets = (list(read_lines(place / f"{name}.{side}")) for side in _SIDES)
+    if not len(source) == len(target) == len(sources) == len(targets):
+        raise ValueError(f"the files of {name} differ in length")
+    return PreparedSet(sources, targets, FixedPairs(source, target))

@@ -95,9 +95,9 @@ def _references(paths: Sequence[Path], read: Callable[[Path], list[str]]) -> lis
     if not files:
         raise InputError(f"{paths[0]} holds no references; give them with --ref")
     references = read(files[0])
-    for other in files[1:]:
-        if read(other) != references:
-            raise InputError(f"{files[0]} and {other} differ: systems are compared on the same test set")
+    for file in files[1:]:
+        if read(file) != references:
+            raise InputError(f"{files[0]} and {file} differ: systems are compared on the same test set")
     return references
 
 

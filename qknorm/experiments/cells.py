@@ -23,11 +23,9 @@ from filelock import FileLock
 
 from qknorm.errors import InputError
 from qknorm.experiments.gpus import gpu_of_its_own
-from qknorm.runs.any_recipe import AnyRecipe
 from qknorm.runs.contents import Result
-from qknorm.runs.language_run import LanguageRun
+from qknorm.runs.recipe import AnyRecipe
 from qknorm.runs.run import Run
-from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS, train
 from qknorm.training.speed import using_threads
@@ -176,7 +174,7 @@ def check_same_text(folders: Iterable[Path]) -> None:
     """Runs whose recipes name the same text must have learned the same: a file may have changed in between."""
     first: dict[str, tuple[Path, str]] = {}
     for run in (Run(folder) for folder in folders):
-        text = _digest_of_text(run) if run.is_begun else None
+        text = TASKS[run.kind].digest_of_text(run) if run.is_begun else None
         if text is None:
             continue
         named = run.recipe.data.model_dump_json(exclude={"fold", "bpe_dropout"})  # these leave the digest as it is
@@ -186,14 +184,6 @@ def check_same_text(folders: Iterable[Path]) -> None:
                 f"{other} and {run.folder} were trained on different text, though their recipes name the same: it was "
                 "changed in between; move the run with the wrong text away, and call this again"
             )
-
-
-def _digest_of_text(run: Run) -> str | None:
-    """What a run has kept of the text it learned; None where it has kept nothing."""
-    if run.kind == "translation":
-        translator = TranslatorRun(run.folder)
-        return translator.parts.corpus if translator.pairs_file.is_file() else None
-    return LanguageRun(run.folder).text.sha256 if run.corpus_file.is_file() else None
 
 
 def _is_same(begun: AnyRecipe, given: AnyRecipe) -> bool:

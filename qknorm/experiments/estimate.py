@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qknorm.experiments.cells import Cell, cores
-from qknorm.runs.any_recipe import AnyRecipe
+from qknorm.runs.recipe import AnyRecipe
 from qknorm.tasks.table import TASKS
 from qknorm.training.speed import operations_per_second
 
@@ -24,6 +24,4 @@ def estimated_seconds(cells: Sequence[Cell], jobs: int | None) -> dict[str, floa
 def _seconds(recipe: AnyRecipe, speed: float) -> float:
     task = TASKS[recipe.task]
     planned = task.planned_seconds(recipe)
-    # Six operations for each weight and position: two forwards, four backwards.
-    operations = 6.0 * task.weights(recipe) * task.positions(recipe) * task.most_updates(recipe)
-    return operations / speed + _SECONDS_BESIDE_TRAINING if planned is None else planned
+    return task.operations(recipe) / speed + _SECONDS_BESIDE_TRAINING if planned is None else planned

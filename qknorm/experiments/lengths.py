@@ -7,14 +7,14 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 
-from qknorm.data.cleaning import Report
+from qknorm.data.cleaning import CleaningReport
 from qknorm.data.textfiles import replacing
 from qknorm.experiments.figures import COLOURS, STYLE
 
 _BINS = 60
 
 
-def draw_lengths(report: Report, names: tuple[str, str], path: Path) -> None:
+def draw_lengths(report: CleaningReport, names: tuple[str, str], path: Path) -> None:
     """A histogram of sentence lengths in words, both languages in one picture."""
     sides = (report.source_lengths, report.target_lengths)
     longest = max([*sides[0], *sides[1], 1])

@@ -32,7 +32,7 @@ def kept_plan(recipe: Recipe, folder: Path, console: Screen, threads: int) -> Re
     with FileLock(folder / f".{PLAN}.lock"):  # somebody else may be planning for the same runs
         if not file.exists():
             with using_threads(threads):
-                plan = planned_recipe(recipe, folder, console)
+                plan, _ = planned_recipe(recipe, console)
             save_recipe(plan.model_copy(update={"minutes": recipe.minutes}), file)
     kept = load_recipe(file)
     if kept.minutes not in (None, recipe.minutes):  # None: of an earlier version

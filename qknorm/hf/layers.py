@@ -27,7 +27,7 @@ def from_hf(module: nn.Module, config: Any = None, *, qk_norm: QKNorm | None = N
     config = _config_of(module, config)
     spec = spec_at(module, config)
     ours = ours_from_theirs(module.state_dict(), spec)
-    _check(module, ours, spec)
+    _check(module, ours)
     weight = ours["q_proj.weight"]
     layer = QKNormAttention(
         weight.shape[1],
@@ -60,7 +60,7 @@ def to_hf(layer: QKNormAttention, module: nn.Module, config: Any = None) -> None
 def restore_hf(layer: QKNormAttention, module: nn.Module) -> None:
     """Do the same for a new module, which takes over dtypes, and what is frozen, from the layer."""
     spec, names = _common_spec(layer, module), module.state_dict().keys()
-    weights, trained = (theirs_from_ours(each, spec, names) for each in (layer.state_dict(), _trained(layer)))
+    weights, trained = (theirs_from_ours(state, spec, names) for state in (layer.state_dict(), _trained(layer)))
     _fill(module, weights, trained)
     module.train(layer.training)
 
@@ -83,7 +83,7 @@ def _common_spec(layer: QKNormAttention, module: nn.Module, config: Any = None) 
 def _trained(module: nn.Module) -> Weights:
     """For each element of each parameter whether it is trained, so that it can go the way of the weights."""
     parameters = module.named_parameters(remove_duplicate=False)
-    return {name: torch.tensor(each.requires_grad).expand(each.shape) for name, each in parameters}
+    return {name: torch.tensor(weight.requires_grad).expand(weight.shape) for name, weight in parameters}
 
 
 def _fill(module: nn.Module, weights: Weights, trained: Weights, strict: bool = True) -> None:
@@ -101,10 +101,7 @@ def _config_of(module: nn.Module, config: Any) -> Any:
     return config
 
 
-def _check(module: nn.Module, ours: dict[str, Any], spec: QKNormSpec) -> None:
-    if spec.obstacle:
-        name = type(module).__name__
-        raise NotImplementedError(f"{name} cannot become a QKNormAttention with the same numbers: {spec.obstacle}")
+def _check(module: nn.Module, ours: dict[str, Any]) -> None:
     missing = [name for name in ("q_proj", "k_proj", "v_proj", "out_proj") if f"{name}.weight" not in ours]
     if missing:
         raise ValueError(f"a {type(module).__name__} is not an attention module: it has no {', '.join(missing)}")

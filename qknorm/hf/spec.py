@@ -6,28 +6,25 @@ A new family is a line in `FAMILIES`. Nothing here imports transformers: a confi
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import nn
 
-from qknorm.attention.norms import HeadIdentity, HeadLayerNorm, HeadRMSNorm, Heads, Norms
+from qknorm.attention.norms import Heads, Norms
 from qknorm.hf.norms import AllHeadsRMSNorm, OffsetRMSNorm, PerHeadLayerNorm, RotaryFirstRMSNorm
 from qknorm.ops.rotary import Pairing
-
-_SWIN_START = 10.0  # of exp(logit_scale) in Swin v2
 
 
 @dataclass(frozen=True)
 class QKNormSpec:
     """How a model normalises queries and keys. It is also a kind: `QKNormAttention(…, qk_norm=spec)` does the same.
 
-    norm: "rms", "layer", "l2" (divided by the Euclidean length) or None.
+    norm: "rms", "layer" or None.
     over: one "head" at a time, or "all heads" of a position together.
-    weights: one for each "dim" of what is normalised, the same for all heads; one for each "head and dim"; one for
-    each "head"; or "none". offset: what is added to them, 1 where they start at zero.
+    weights: one for each "dim" of what is normalised, the same for all heads; one for each "head and dim"; or "none".
+    offset: what is added to them, 1 where they start at zero.
     rotary: rotated "after" the norm or "before" it, or None without rotary positions. pairing: which entries are
     turned together. backwards: turned by the negative angle.
     softmax_scale: the factor of the logits, with fixed factors of the queries. layers, rotary_layers: where there is
@@ -35,12 +32,11 @@ class QKNormSpec:
     """
 
     family: str
-    norm: Literal["rms", "layer", "l2"] | None = None
+    norm: Literal["rms", "layer"] | None = None
     over: Literal["head", "all heads"] = "head"
-    weights: Literal["dim", "head and dim", "head", "none"] = "none"
+    weights: Literal["dim", "head and dim", "none"] = "none"
     offset: float = 0.0
     bias: bool = False
-    value_norm: bool = False
     rotary: Literal["after", "before"] | None = "after"
     pairing: Pairing = "half"
     backwards: bool = False
@@ -53,8 +49,6 @@ class QKNormSpec:
     head_dim: int = 1
     layers: tuple[int, ...] = ()
     rotary_layers: tuple[int, ...] = ()
-    obstacle: str = ""
-    """Why `from_hf` cannot make an equal layer, if it cannot."""
 
     def at(self, layer: int | None) -> QKNormSpec:
         """The same for one layer, where a model does not treat all of them alike; None for any of them."""
@@ -70,24 +64,20 @@ class QKNormSpec:
         A normalised query of d entries has the length √d, so g is d times the softmax scale. Over all heads together
         this is so for heads of equal length; with LayerNorm, q̂ and k̂ are what is left after their means are taken away.
         """
-        if self.norm is None:
-            return None
-        return self.softmax_scale * (_SWIN_START if self.norm == "l2" else self.head_dim)
+        return None if self.norm is None else self.softmax_scale * self.head_dim
 
     def make(self, heads: Heads) -> Norms:
         """The norms, at their start."""
-        if self.obstacle:
-            raise NotImplementedError(f"QKNormAttention cannot be a layer of {self.family}: {self.obstacle}")
         if (heads.number, heads.dim) != (self.num_heads, self.head_dim):
-            own = f"{self.num_heads} heads of {self.head_dim} dimensions"
-            raise ValueError(f"this {self.family} has {own}, not {heads.number} of {heads.dim}")
+            has = f"{self.num_heads} heads of {self.head_dim} dimensions"
+            raise ValueError(f"this {self.family} has {has}, not {heads.number} of {heads.dim}")
         query, key = (self._norm(heads._replace(number=number)) for number in (self.num_heads, self.num_kv_heads))
         return Norms(query, key, nn.Identity(), self.softmax_scale)
 
     def _norm(self, heads: Heads) -> nn.Module:
         where: dict[str, Any] = {"device": heads.device, "dtype": heads.dtype}
         if self.norm is None:
-            return HeadIdentity()
+            return nn.Identity()
         if self.offset:
             return self._offset_norm(heads, where)
         if self.over == "all heads":
@@ -95,8 +85,8 @@ class QKNormSpec:
         if self.weights == "head and dim":
             return PerHeadLayerNorm(heads.number, heads.dim, self.eps, self.bias, **where)
         if self.norm == "layer":
-            return HeadLayerNorm(heads.dim, self.eps, **where)
-        rms = RotaryFirstRMSNorm if self.rotary == "before" else HeadRMSNorm
+            return nn.LayerNorm(heads.dim, self.eps, **where)
+        rms = RotaryFirstRMSNorm if self.rotary == "before" else nn.RMSNorm
         return rms(heads.dim, self.eps, elementwise_affine=self.weights == "dim", **where)
 
     def _offset_norm(self, heads: Heads, where: dict[str, Any]) -> nn.Module:
@@ -113,7 +103,8 @@ def spec_of(config: Any) -> QKNormSpec:
     if family is None:
         known = ", ".join(sorted(FAMILIES))
         raise ValueError(
-            f"how {config.model_type!r} normalises queries and keys is not known to qknorm.hf; it knows {known}"
+            f"how {config.model_type!r} normalises queries and keys is not known to qknorm.hf, or no QKNormAttention "
+            f"does the same; it knows {known}"
         )
     return family.spec(config)
 
@@ -142,24 +133,17 @@ class _Family:
         return dataclasses.replace(spec, eps=eps)
 
     def _layers(self, config: Any) -> dict[str, Any]:
-        every = tuple(range(_layer_count(config)))
+        every = tuple(range(config.num_hidden_layers))
         rotary = tuple(layer for layer in every if _is_rotary(config, layer))
         return {"layers": rotary if self.no_norm_without_rotary else every, "rotary_layers": rotary}
 
 
 def heads_of(config: Any) -> dict[str, Any]:
-    """How many heads a model has for queries and for keys, and their size, which Swin v2 says under keys of its own."""
-    if config.model_type == "swinv2":
-        heads = config.num_heads[0]
-        return {"num_heads": heads, "num_kv_heads": heads, "head_dim": config.embed_dim // heads}
+    """How many heads a model has for queries and for keys, and their size."""
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     return {"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": head_dim}
-
-
-def _layer_count(config: Any) -> int:
-    return sum(config.depths) if config.model_type == "swinv2" else config.num_hidden_layers
 
 
 def _is_rotary(config: Any, layer: int) -> bool:
@@ -183,17 +167,14 @@ _LAYER: dict[str, Any] = {
     "k_norm": "k_layernorm",
 }
 _ONE_MODULE = {"norm": "rms", "q_norm": "qk_norm", "k_norm": "qk_norm"}
-_SHARED_KEYS = "some of its layers take the keys and values of others, and values are normalised too"
 
 FAMILIES: dict[str, _Family] = {
     **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "gemma"), _Family(_PLAIN)),
-    "gpt2": _Family({"rotary": None, "obstacle": "its projections are one transposed matrix"}),
     **dict.fromkeys(("qwen3", "qwen3_moe", "dots1", "apertus"), _Family(_RMS)),
     "glm4_moe": _Family(_RMS, switch="use_qk_norm"),
     "gemma3_text": _Family(
         {**_RMS, "offset": 1.0}, scaling=lambda config, _: float(config.query_pre_attn_scalar) ** -0.5
     ),
-    "gemma3n_text": _Family({**_RMS, "value_norm": True, "obstacle": _SHARED_KEYS}, scaling=lambda *_: 1.0),
     **dict.fromkeys(("olmo2", "olmo3", "flex_olmo", "minimax_m2"), _Family(_RMS_ALL_HEADS)),
     "cohere": _Family(
         {"norm": "layer", "weights": "head and dim", "pairing": "interleaved"}, "use_qk_norm", "layer_norm_eps"
@@ -207,21 +188,5 @@ FAMILIES: dict[str, _Family] = {
     "nanochat": _Family({"norm": "rms", "rotary": "before", "backwards": True}),
     "hunyuan_v1_dense": _Family(
         {**_RMS, "rotary": "before", "q_norm": "query_layernorm", "k_norm": "key_layernorm"},
-    ),
-    "muse_glimmer_text": _Family(
-        {**_ONE_MODULE, "obstacle": "what attention returns is gated"},
-        scaling=lambda config, head_dim: config.qk_scale_factor / math.sqrt(head_dim),
-    ),
-    "swinv2": _Family(
-        {
-            "norm": "l2",
-            "weights": "head",
-            "rotary": None,
-            "q_norm": "logit_scale",
-            "k_norm": "logit_scale",
-            "obstacle": "a network makes position biases that are added to its logits",
-        },
-        eps=1e-12,
-        scaling=lambda *_: 1.0,
     ),
 }

@@ -34,5 +34,5 @@ def bleu_tokenizer(references: Sequence[str]) -> str:
 
 def _share(letters: Counter[str], names: tuple[str, ...]) -> float:
     """Of all letters, those of a script."""
-    own = sum(count for letter, count in letters.items() if unicodedata.name(letter, "").startswith(names))
-    return own / max(letters.total(), 1)
+    counted = sum(count for letter, count in letters.items() if unicodedata.name(letter, "").startswith(names))
+    return counted / max(letters.total(), 1)

@@ -19,6 +19,16 @@ def bleu_metric(references: Sequence[str], tokenized: bool) -> BLEU:
     return BLEU(tokenize=bleu_tokenizer(references))
 
 
+def is_too_short_for_bleu(references: Sequence[str], tokenized: bool = False) -> bool:
+    """Whether most lines have fewer words than BLEU's longest n-grams: of these none is there, so none can be right.
+
+    The share of such lines decides, not the mean length: a few long lines would hide all the others.
+    """
+    metric = bleu_metric(references, tokenized)
+    lengths = [len(metric.tokenizer(line).split()) for line in references]
+    return sum(length < metric.max_ngram_order for length in lengths) > len(lengths) / 2
+
+
 METRICS: dict[str, Metric] = {
     "bleu": Sacrebleu("BLEU", make=bleu_metric),
     "bleu_tokenized": Sacrebleu(
@@ -29,6 +39,3 @@ METRICS: dict[str, Metric] = {
     "chrf++": Sacrebleu("chrF++", make=lambda *_: CHRF(word_order=2)),
     "ter": Sacrebleu("TER", more_is_better=False, make=lambda *_: TER()),
 }
-
-DEV_METRICS = [name for name, metric in METRICS.items() if not metric.of_tokens]
-"""Those by which a checkpoint can be chosen."""

@@ -11,7 +11,7 @@ from qknorm.models.gpt import GPTConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.runs.choices import OneOf
 from qknorm.runs.norm_recipe import LpRecipe, NormRecipe, WithNorm
-from qknorm.runs.recipe import Precision, Seed
+from qknorm.runs.recipe import AnyRecipe, Precision, Seed
 from qknorm.runs.recipe_part import RecipePart
 
 
@@ -104,17 +104,15 @@ class LanguageTrainingRecipe(RecipePart):
     """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
 
-class LanguageRecipe(RecipePart):
+class LanguageRecipe(AnyRecipe):
     """One run of a language model."""
 
+    title: ClassVar[str] = "Language models"
     product: ClassVar[str] = "a language model"
     command: ClassVar[str] = "generate"
-    """What it is used with."""
 
     task: Literal["language"] = "language"
     """What is learned; `translation` is a recipe of another kind."""
-    name: str = Field("run", coerce_numbers_to_str=True)
-    """The run folder is runs/NAME."""
     data: TextRecipe
     model: GPTRecipe = GPTRecipe()
     training: LanguageTrainingRecipe = LanguageTrainingRecipe()

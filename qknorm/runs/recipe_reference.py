@@ -10,12 +10,10 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from qknorm.attention.norms import KINDS
-from qknorm.runs.any_recipe import SWEEP_KEYS
+from qknorm.runs.any_recipe import RECIPES, SWEEP_KEYS
 from qknorm.runs.choices import OneOf
-from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.norm_recipe import LpRecipe
-from qknorm.runs.recipe import Recipe
-from qknorm.runs.recipe_part import RecipePart
+from qknorm.runs.recipe import AnyRecipe, parts_of
 
 _INTRODUCTION = """\
 # Every key of a recipe
@@ -55,22 +53,20 @@ def reference() -> str:
     """The whole page."""
     sections = [
         _INTRODUCTION,
-        *_recipe("Translation", Recipe),
-        *_recipe("Language models", LanguageRecipe),
+        *(section for kind in RECIPES.values() for section in _recipe(kind)),
         f"{_NORM}\n{_keys({key: field for key, field in LpRecipe.model_fields.items() if key != 'kind'})}",
         _SWEEP + "\n" + _table(["key", "meaning"], [[f"`{key}`", meaning] for key, meaning in SWEEP_KEYS.items()]),
     ]
     return "\n".join(sections)
 
 
-def _recipe(title: str, kind: type[RecipePart]) -> Iterator[str]:
+def _recipe(kind: type[AnyRecipe]) -> Iterator[str]:
     """The keys of the recipe itself, then a section for each of its parts."""
-    parts = {name: field.annotation for name, field in kind.model_fields.items() if _is_part(field.annotation)}
-    own = {name: field for name, field in kind.model_fields.items() if name not in parts}
-    yield f"## {title}\n\n{kind.__doc__}\n\n{_keys(own)}"
+    parts = parts_of(kind)
+    top = {name: field for name, field in kind.model_fields.items() if name not in parts}
+    yield f"## {kind.title}\n\n{kind.__doc__}\n\n{_keys(top)}"
     for name, part in parts.items():
-        assert part is not None
-        yield f"### {title}: `{name}`\n\n{part.__doc__}\n\n{_keys(part.model_fields)}"
+        yield f"### {kind.title}: `{name}`\n\n{part.__doc__}\n\n{_keys(part.model_fields)}"
 
 
 def _keys(fields: dict[str, FieldInfo]) -> str:
@@ -121,10 +117,6 @@ def _yaml(value: Any) -> str:
     """As it has to be written in a recipe: `"no"` with its quotation marks."""
     dumped = yaml.safe_dump(list(value) if isinstance(value, tuple) else value, default_flow_style=True)
     return f"`{dumped.splitlines()[0]}`"
-
-
-def _is_part(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, RecipePart)
 
 
 def _listed(words: list[str], last: str) -> str:

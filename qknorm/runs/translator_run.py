@@ -1,8 +1,7 @@
 """The run folder of a translator.
 
 runs/NAME/  beside what every run has: tokenizer.json  pairs.json  dropped.tsv
-            data/ (what was split off somebody's own files, and which lines of them are learned from)
-            of several language pairs: dropped-en-gl.tsv, data/en-gl/ and so on
+            of several language pairs: dropped-en-gl.tsv and so on
 """
 
 from __future__ import annotations
@@ -17,29 +16,24 @@ from qknorm.data.subwords import Subwords
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
 from qknorm.runs.contents import ModelParts
 from qknorm.runs.recipe import ModelRecipe, Recipe
-from qknorm.runs.run import Run
+from qknorm.runs.run import InFolder, Run
 
 
 class TranslatorRun(Run):
     """A translator on disk."""
+
+    pairs_file = InFolder("pairs.json")
+    """What the model is made of besides its weights."""
+    tokenizer_file = InFolder(prepared.TOKENIZER)
 
     @property
     def recipe(self) -> Recipe:
         return self.recipe_of(Recipe)
 
     @property
-    def tokenizer_file(self) -> Path:
-        return self.folder / prepared.TOKENIZER
-
-    @property
-    def pairs_file(self) -> Path:
-        """What the model is made of besides its weights."""
-        return self.folder / "pairs.json"
-
-    @property
-    def data_folder(self) -> Path:
-        """What was split off somebody's own files."""
-        return self.folder / "data"
+    def earlier_sets(self) -> Path | None:
+        """Where a run of an earlier version keeps the sets that it split off somebody's own files."""
+        return self.folder / "data" if self.corpus.pairs[0].split_off is None else None
 
     def dropped_file(self, direction: str = "") -> Path:
         """The lines that were not learned from, of the only language pair or of one of several such as en-gl."""

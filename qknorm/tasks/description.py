@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from qknorm.errors import InputError
-from qknorm.runs.any_recipe import AnyRecipe
 from qknorm.runs.contents import Result
+from qknorm.runs.recipe import AnyRecipe
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
 
@@ -16,13 +16,16 @@ RecipeT = TypeVar("RecipeT", bound=AnyRecipe)
 ResultT = TypeVar("ResultT", bound=Result)
 
 
+# Six for each weight and position: two forwards, four backwards.
+OPERATIONS = 6.0
+
+
 class TaskDescription(ABC, Generic[RecipeT, ResultT]):
     """How a task is trained, sized and summed up."""
 
+    recipe_type: type[RecipeT]
     result_type: type[ResultT]
     """What result.json holds."""
-    measured: ClassVar[tuple[str, ...]]
-    """What the result of a run holds, in the order of results.csv."""
     headings: ClassVar[dict[str, str]]
     """Of those, what a table of many runs shows, the most important first, and under which headings."""
     is_cross_validated: ClassVar[bool] = False
@@ -31,6 +34,11 @@ class TaskDescription(ABC, Generic[RecipeT, ResultT]):
     """Whether a run ends with a test, whose translations reports compare; else they show its losses."""
     keeps_checkpoints: ClassVar[bool] = True
     """Whether a run among many keeps its weights when it is done."""
+
+    @property
+    @abstractmethod
+    def measured(self) -> tuple[str, ...]:
+        """What the result of a run holds, in the order of results.csv."""
 
     @abstractmethod
     def train(self, recipe: RecipeT, folder: Path, console: Screen, resume: bool) -> object:
@@ -45,16 +53,8 @@ class TaskDescription(ABC, Generic[RecipeT, ResultT]):
         """Make sure that the text is there: before many runs ask for it, and each finds that it is not."""
 
     @abstractmethod
-    def most_updates(self, recipe: RecipeT) -> int:
-        """There are never more updates than this."""
-
-    @abstractmethod
-    def weights(self, recipe: RecipeT) -> int:
-        """Those that every position is multiplied with, as far as they are known before the text is."""
-
-    @abstractmethod
-    def positions(self, recipe: RecipeT) -> int:
-        """How many pieces or characters an update learns, at most."""
+    def operations(self, recipe: RecipeT) -> float:
+        """How many a whole training takes, at most, as far as that is known before the text is."""
 
     @abstractmethod
     def result(self, run: Run) -> ResultT:
@@ -64,9 +64,13 @@ class TaskDescription(ABC, Generic[RecipeT, ResultT]):
     def told(self, result: ResultT) -> str:
         """That in a few words, for a line on the screen."""
 
-    @abstractmethod
-    def scale_start(self, run: Run) -> float | None:
+    def digest_of_text(self, run: Run) -> str | None:  # noqa: ARG002
+        """What a run has kept of the text it learned, to tell whether another has the same; None if nothing."""
+        return None
+
+    def scale_start(self, run: Run) -> float | None:  # noqa: ARG002
         """Where g started; None without query-key normalisation by the Lp norm, or where a default was taken."""
+        return None
 
     def untrained_loss(self, run: Run) -> float | None:  # noqa: ARG002
         """The loss of a model that knows nothing, where runs of the task are compared by it and the run has begun."""

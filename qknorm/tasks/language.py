@@ -11,18 +11,22 @@ from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.language_run import LanguageRun, scale_start
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
-from qknorm.tasks.description import TaskDescription
+from qknorm.tasks.description import OPERATIONS, TaskDescription
 from qknorm.training import language
 
 
-class Language(TaskDescription[LanguageRecipe, LanguageResult]):
+class LanguageDescription(TaskDescription[LanguageRecipe, LanguageResult]):
     """What comes next in a text, character by character."""
 
+    recipe_type = LanguageRecipe
     result_type = LanguageResult
-    measured = ("best_val_loss", "final_val_loss", "best_step", "seconds")
     headings: ClassVar[dict[str, str]] = {"best_val_loss": "best loss", "final_val_loss": "final loss"}
     is_cross_validated = True
     keeps_checkpoints = False  # hundreds of runs would fill the disk
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        return ("best_val_loss", "final_val_loss", "best_step", "seconds")
 
     def train(self, recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -> None:
         language.train(recipe, folder, console, resume)
@@ -30,15 +34,11 @@ class Language(TaskDescription[LanguageRecipe, LanguageResult]):
     def fetch_text(self, recipe: LanguageRecipe) -> None:
         language.fold_of(recipe.data, language.read_text(recipe.data))
 
-    def most_updates(self, recipe: LanguageRecipe) -> int:
-        return recipe.training.iterations
-
-    def weights(self, recipe: LanguageRecipe) -> int:
-        attention, feed_forward = 4 * recipe.model.dim**2, 8 * recipe.model.dim**2
-        return recipe.model.layers * (attention + feed_forward)
-
-    def positions(self, recipe: LanguageRecipe) -> int:
-        return recipe.training.batch * recipe.model.context
+    def operations(self, recipe: LanguageRecipe) -> float:
+        model, training = recipe.model, recipe.training
+        attention, feed_forward = 4 * model.dim**2, 8 * model.dim**2
+        weights = model.layers * (attention + feed_forward)
+        return OPERATIONS * weights * training.batch * model.context * training.iterations
 
     def result(self, run: Run) -> LanguageResult:
         lines = run.metrics()
@@ -53,6 +53,9 @@ class Language(TaskDescription[LanguageRecipe, LanguageResult]):
 
     def told(self, result: LanguageResult) -> str:
         return f"{result.best_val_loss:.4f}"
+
+    def digest_of_text(self, run: Run) -> str | None:
+        return LanguageRun(run.folder).text.sha256 if run.corpus_file.is_file() else None
 
     def scale_start(self, run: Run) -> float | None:
         return scale_start(LanguageRun(run.folder).recipe.model)

@@ -1,24 +1,32 @@
-"""The tasks by the names that recipes know them by, and training whatever a recipe describes.
-
-The task `translation` is described by the class `Translation` of the file translation.py.
-"""
+"""The tasks by the names that recipes know them by, and training whatever a recipe describes."""
 
 from __future__ import annotations
 
 import contextlib
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from qknorm import processes
-from qknorm.runs.any_recipe import RECIPES, AnyRecipe
+from qknorm.runs.any_recipe import RECIPES
+from qknorm.runs.recipe import AnyRecipe
 from qknorm.runs.writer import only_writer
 from qknorm.screen import Screen
 from qknorm.tasks.description import TaskDescription
+from qknorm.tasks.language import LanguageDescription
+from qknorm.tasks.translation import TranslationDescription
 
-TASKS: dict[str, TaskDescription[Any, Any]] = {
-    name: getattr(import_module(f"qknorm.tasks.{name}"), name.capitalize())() for name in RECIPES
-}
+TASKS: dict[str, TaskDescription[Any, Any]] = {}
+
+
+def add(description: TaskDescription[Any, Any]) -> None:
+    """Make a task known to all commands by the name in its recipe."""
+    name = description.recipe_type.model_fields["task"].default
+    TASKS[name] = description
+    RECIPES[name] = description.recipe_type
+
+
+for _description in (TranslationDescription(), LanguageDescription()):
+    add(_description)
 
 
 def train(recipe: AnyRecipe, folder: Path, console: Screen, resume: bool) -> None:

@@ -14,21 +14,25 @@ from qknorm.runs.recipe import Recipe, settled
 from qknorm.runs.run import Run
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
-from qknorm.tasks.description import TaskDescription
+from qknorm.tasks.description import OPERATIONS, TaskDescription
 from qknorm.training import translation
 
 
-class Translation(TaskDescription[Recipe, TranslationResult]):
+class TranslationDescription(TaskDescription[Recipe, TranslationResult]):
     """Lines of one language in, lines of another out."""
 
+    recipe_type = Recipe
     result_type = TranslationResult
-    measured = (*METRICS, "best_dev_bleu", "best_dev_score", "updates", "seconds")
     headings: ClassVar[dict[str, str]] = {
         "bleu": f"test {METRICS['bleu'].label}",
         "chrf": METRICS["chrf"].label,
         "best_dev_bleu": "best dev BLEU",
     }
     is_tested = True
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        return (*METRICS, "best_dev_bleu", "best_dev_score", "updates", "seconds")
 
     def train(self, recipe: Recipe, folder: Path, console: Screen, resume: bool) -> None:
         translation.train(recipe, folder, console, resume)
@@ -41,17 +45,13 @@ class Translation(TaskDescription[Recipe, TranslationResult]):
             if direction.corpus is not None:
                 corpora.get(direction.corpus)
 
-    def most_updates(self, recipe: Recipe) -> int:
-        return translation.settings_of(recipe).most_updates
-
-    def weights(self, recipe: Recipe) -> int:
-        model, dim = recipe.model, recipe.model.dim
+    def operations(self, recipe: Recipe) -> float:
+        model, training, dim = recipe.model, recipe.training, recipe.model.dim
         attention, feed_forward = 4 * dim**2, 2 * dim * model.feed_forward
         encoder = model.encoder_layers * (attention + feed_forward)
-        return encoder + model.decoder_layers * (2 * attention + feed_forward) + dim * recipe.data.merges
-
-    def positions(self, recipe: Recipe) -> int:
-        return recipe.training.budget * recipe.training.accumulate
+        weights = encoder + model.decoder_layers * (2 * attention + feed_forward) + dim * recipe.data.merges
+        updates = translation.settings_of(recipe).most_updates
+        return OPERATIONS * weights * training.budget * training.accumulate * updates
 
     def result(self, run: Run) -> TranslationResult:
         """The scores are means over language pairs, where there are several."""
@@ -67,6 +67,10 @@ class Translation(TaskDescription[Recipe, TranslationResult]):
 
     def told(self, result: TranslationResult) -> str:
         return f"test BLEU {result.measures['bleu']:.2f}"
+
+    def digest_of_text(self, run: Run) -> str | None:
+        translator = TranslatorRun(run.folder)
+        return translator.parts.corpus if translator.pairs_file.is_file() else None
 
     def scale_start(self, run: Run) -> float | None:
         return TranslatorRun(run.folder).parts.scale_init

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from qknorm.data.prepared import PreparedDirection
+from qknorm.data.prepared import Files, PreparedDirection
 from qknorm.runs.recipe import DirectionRecipe
-from qknorm.training.sets import Sets
 
-_ENOUGH_KEPT = 0.8  # of the pairs that were read
+_MUCH_DROPPED = 0.2  # of the pairs that were read
 _FEW_PAIRS = 50
 _LINES_COUNTED = 20_000  # of the training text, spread over all of it
 _MUCH_MORE = 2  # times as frequent: words that both languages have are not
@@ -25,48 +24,49 @@ _KEEPING = {
 """The setting that keeps what is dropped for a reason."""
 
 
-def doubts(recipe: DirectionRecipe, sets: Sets, prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
+def doubts(recipe: DirectionRecipe, prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
     """About the text of a language pair, of which `dropped` lists what is not learned from."""
     yield from _little_is_left(prepared, dropped)
-    given = [name for name in ("dev", "test") if recipe.corpus is None and getattr(recipe, name) is not None]
+    given = {} if recipe.corpus is not None else prepared.files.given
     if given:
-        yield from _shared(sets)
-    for name in given:
-        pairs = len(getattr(sets, name))
+        yield from _shared(prepared)
+    for name, files in given.items():
+        pairs, left_out = len(prepared.held_out[name]), prepared.report.left_out[name]
+        if left_out:
+            yield f"{left_out} of {pairs + left_out} pairs of {files[0]} have a blank side: left out"
         if pairs < _FEW_PAIRS:
             yield f"the {name} set has {pairs} pairs, fewer than {_FEW_PAIRS}: its score depends much on chance"
     if given:
-        yield from _in_other_languages(sets, prepared, given)
+        yield from _in_other_languages(prepared, given)
 
 
 def _little_is_left(prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
+    """Of the pairs that were read; what is split off is not lost."""
     report = prepared.report
-    if report["kept"] < _ENOUGH_KEPT * report["read"]:
-        most = max(report["dropped"], key=report["dropped"].__getitem__)
+    lost = sum(report.dropped.values())
+    if lost > _MUCH_DROPPED * report.read:
+        most = max(report.dropped, key=report.dropped.__getitem__)
         remedy = f"; {_KEEPING[most]} would keep them" if most in _KEEPING else ""
-        yield (
-            f"only {report['kept']:,} of {report['read']:,} pairs are left to learn from ({dropped} lists the others); "
-            f"most were: {most}{remedy}"
-        )
+        yield (f"{lost:,} of {report.read:,} pairs were dropped ({dropped} lists them); most were: {most}{remedy}")
 
 
-def _shared(sets: Sets) -> Iterator[str]:
-    dev = set(sets.dev)
-    if shared := sum(pair in dev for pair in sets.test):
+def _shared(prepared: PreparedDirection) -> Iterator[str]:
+    dev, test = (list(zip(own.sources, own.targets, strict=True)) for own in (prepared.dev, prepared.test))
+    known = set(dev)
+    if shared := sum(pair in known for pair in test):
         yield (
-            f"{shared:,} of {len(sets.test):,} pairs of the test set are in the dev set, too: "
+            f"{shared:,} of {len(test):,} pairs of the test set are in the dev set, too: "
             "its score says less about new text"
         )
 
 
-def _in_other_languages(sets: Sets, prepared: PreparedDirection, given: Sequence[str]) -> Iterator[str]:
+def _in_other_languages(prepared: PreparedDirection, given: Mapping[str, Files]) -> Iterator[str]:
     """Of each given set, the first side that is in the language of the other side of the training text."""
-    named = sets.train if sets.train.origin is None else sets.train.origin
-    texts, known = (named.source, named.target), [_words(prepared.sources), _words(prepared.targets)]
-    for name, files in zip(("dev", "test"), sets.train.held_out, strict=False):
-        for side in (0, 1) if name in given else ():
-            words = _words([pair[side] for pair in getattr(sets, name)])
-            if _are_of_other(words, known[side], known[1 - side]):
+    texts = prepared.files.source, prepared.files.target
+    known = [_words(lines) for lines in (prepared.train.sources, prepared.train.targets)]
+    for name, files in given.items():
+        for side, lines in enumerate((prepared.held_out[name].sources, prepared.held_out[name].targets)):
+            if _are_of_other(_words(lines), known[side], known[1 - side]):
                 yield f"{files[side]} has mostly words of {texts[1 - side]}: are the files of the {name} set swapped?"
                 break
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,21 +19,19 @@ from torch import Tensor, nn
 
 from qknorm import processes
 from qknorm.counting.kept import translations
-from qknorm.data.batches import Batch, BatchSampler, Encoded
-from qknorm.data.importers import Pair
-from qknorm.data.prepared import Prepared
-from qknorm.data.textfiles import read_lines
-from qknorm.metrics.short import is_too_short_for_bleu
+from qknorm.data.batches import Batch, BatchSampler
+from qknorm.data.prepared import Prepared, PreparedSet
+from qknorm.metrics.table import is_too_short_for_bleu
 from qknorm.ops import load_kernels
 from qknorm.ops.products import HAS_HALF_PRODUCTS
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.runs.recipe import Recipe, laid_over_plan, merged
-from qknorm.runs.translator_run import TranslatorRun, make_model
+from qknorm.runs.translator_run import make_model
 from qknorm.screen import Screen
 from qknorm.training import planner
 from qknorm.training.half import autocast, use_half_products
 from qknorm.training.planner import Length, Shape, TextSize
-from qknorm.training.sets import Sets, parts_of, prepare_sets, read_sets
+from qknorm.training.sets import parts_of, prepared_text
 from qknorm.training.speed import operations_per_second, seconds_per_update
 
 _BATCHES_MEASURED = 64
@@ -44,44 +41,44 @@ _BY_CHRF = "Most lines are too short for BLEU, so the best checkpoint is chosen 
 Content = Mapping[str, Any]
 
 
-def planned_recipe(recipe: Recipe, folder: Path, console: Screen) -> Recipe:
-    """The recipe with all that its minutes decide, for a new run in `folder`."""
-    planning = _Planning(recipe, folder, console)
+def planned_recipe(recipe: Recipe, console: Screen) -> tuple[Recipe, Prepared]:
+    """The recipe with all that its minutes decide, and its text as it was made ready for that."""
+    planning = _Planning(recipe, console)
     planning.choose_metric()
     planning.choose_model()
     planning.choose_precision()
-    return planning.choose_length()
+    return planning.choose_length(), planning.prepared
 
 
 class _Planning:
     """One decision after the other, each laid under what the recipe says itself."""
 
-    def __init__(self, recipe: Recipe, folder: Path, console: Screen) -> None:
+    def __init__(self, recipe: Recipe, console: Screen) -> None:
         assert recipe.minutes is not None
         if processes.device().type == "cpu":
             load_kernels()  # before the clock begins: on a busy machine they may take minutes to compile, once
         self._began, self._seconds, self._console = time.monotonic(), recipe.minutes * 60, console
         self._given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
         self._planned: Content = planner.START
-        self._sets = read_sets(self._recipe().data, TranslatorRun(folder).data_folder)
-        self._planned = merged(self._planned, {"data": {"merges": planner.merges_for(_words(self._sets))}})
-        self._prepared = prepare_sets(self._sets, self._recipe().data)
-        self._text = text_size(self._sets, self._prepared)
+        merges = None if "merges" in self._given.get("data", {}) else planner.merges_for
+        self.prepared = prepared_text(self._recipe().data, merges)
+        self._planned = merged(self._planned, {"data": {"merges": self.prepared.merges}})
+        self._text = text_size(self.prepared)
         if self._recipe().model.embedding_init == "counted":
-            translations(self._prepared, console)  # kept, and found again when training begins
+            translations(self.prepared, console)  # kept, and found again when training begins
         self._remarks: list[str] = []
 
     def choose_metric(self) -> None:
         """chrF, where BLEU of a dev set says nothing: of a glossary, the checkpoint that says too much has the most."""
         tokenized = self._recipe().data.scheme == "words"
-        dev_sets = [[pair.target for pair in direction.dev] for direction in self._sets]
+        dev_sets = [direction.dev.targets for direction in self.prepared.directions]
         is_given = "metric" in self._given.get("training", {})
         if not is_given and any(is_too_short_for_bleu(references, tokenized) for references in dev_sets):
             self._planned = merged(self._planned, {"training": {"metric": "chrf"}})
             self._remarks.append(_BY_CHRF)
 
     def choose_model(self) -> None:
-        self._shape = shape_within(self._seconds_left(), self._prepared, self._text)
+        self._shape = shape_within(self._seconds_left(), self.prepared, self._text)
         shape = asdict(self._shape)
         dim = self._given.get("model", {}).get("dim", shape["dim"])
         shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
@@ -94,7 +91,7 @@ class _Planning:
         is_choice = processes.device().type == "cpu" and HAS_HALF_PRODUCTS
         choices = ("float32", "bf16") if is_choice else ("float32",)
         plans = [merged(self._planned, {"training": {"precision": precision}}) for precision in choices]
-        speeds = [speed_of(self._recipe(plan), self._sets, self._prepared) for plan in plans]
+        speeds = [speed_of(self._recipe(plan), self.prepared) for plan in plans]
         self._speed, self._planned = min(zip(speeds, plans, strict=True), key=lambda choice: choice[0])
 
     def choose_length(self) -> Recipe:
@@ -114,7 +111,7 @@ class _Planning:
         if length.is_limited_by_text:
             return "The text is small for the time: more passes would only learn it by heart, so it will end sooner."
         seconds = self._seconds_left() + self._seconds
-        larger = shape_within(seconds, self._prepared, self._text)
+        larger = shape_within(seconds, self.prepared, self._text)
         if shape_of(recipe) == self._shape and larger.weights > self._shape.weights:
             return f"Twice the minutes would be enough for a larger model, {larger}: give them at once."
         passes = planner.length_for(self._text, seconds, *self._speed).passes
@@ -127,37 +124,27 @@ class _Planning:
         return self._seconds - (time.monotonic() - self._began)
 
 
-def _words(sets: Sequence[Sets]) -> int:
-    """Of the training text, both sides."""
-    files = [path for direction in sets for path in (direction.train.source, direction.train.target)]
-    return sum(len(line.split()) for path in files for line in read_lines(path))
-
-
-def text_size(sets: Sequence[Sets], prepared: Prepared) -> TextSize:
+def text_size(prepared: Prepared) -> TextSize:
     dev, test = (
-        sum(_positions(getattr(direction, split), prepared) for direction in sets) for split in ("dev", "test")
+        sum(_positions(direction.held_out[name]) for direction in prepared.directions) for name in ("dev", "test")
     )
     return TextSize(training_positions(prepared), dev, test)
 
 
 def training_positions(prepared: Prepared) -> int:
     """Of one pass."""
-    return sum(_longer(direction.encoded.source, direction.encoded.target) for direction in prepared.directions)
+    return sum(_positions(direction.train) for direction in prepared.directions)
 
 
-def _positions(pairs: Sequence[Pair], prepared: Prepared) -> int:
-    sides = [Encoded.from_lists(prepared.subwords.encode([pair[side] for pair in pairs])) for side in (0, 1)]
-    return _longer(*sides)
-
-
-def _longer(source: Encoded, target: Encoded) -> int:
+def _positions(sentences: PreparedSet) -> int:
     """Pieces on the longer side of each pair, EOS included: what `training.budget` counts."""
-    return int((np.maximum(source.lengths, target.lengths) + 1).sum())
+    pairs = sentences.encoded
+    return int((np.maximum(pairs.source.lengths, pairs.target.lengths) + 1).sum())
 
 
-def speed_of(recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> tuple[float, float]:
+def speed_of(recipe: Recipe, prepared: Prepared) -> tuple[float, float]:
     """Seconds of an update, and how many positions it learns, as this machine trains this very model."""
-    model = make_model(recipe, parts_of(recipe, sets, prepared), len(prepared.subwords)).to(processes.device())
+    model = make_model(recipe, parts_of(recipe, prepared), len(prepared.subwords)).to(processes.device())
     if recipe.training.precision == "bf16" and processes.device().type == "cpu":
         use_half_products(model)
     training, batches = recipe.training, _batches(recipe, prepared)
@@ -180,7 +167,7 @@ def positions_per_update(recipe: Recipe, prepared: Prepared) -> float:
 
 def _batches(recipe: Recipe, prepared: Prepared) -> list[Batch]:
     """Some, to measure by."""
-    directions = [direction.encoded for direction in prepared.directions]
+    directions = [direction.train.encoded for direction in prepared.directions]
     sampler = BatchSampler(directions, recipe.training.budget, recipe.training.seed)
     return list(islice(sampler, _BATCHES_MEASURED))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,13 @@ from qknorm.training.planned import (
     training_positions,
 )
 from qknorm.training.planner import Length
-from qknorm.training.sets import Sets
 from qknorm.training.trainer import Progress
 
 _READ_ENOUGH = 0.9
 """Of the passes that are of use: batches are padded, and updates rounded down."""
 
 
-def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: Prepared, console: Screen) -> Recipe:
+def prolong(run: TranslatorRun, minutes: float, prepared: Prepared, console: Screen) -> Recipe:
     """Let a run that has ended go on for this many minutes, from where its learning rate began to fall.
 
     The run is changed last: what is refused here leaves it as it was. Returns its new recipe.
@@ -38,7 +37,7 @@ def prolong(run: TranslatorRun, minutes: float, sets: Sequence[Sets], prepared: 
     recipe = run.recipe
     stable, ended = _stable_and_end(run)
     done = int(stable.name.removeprefix("step-"))
-    text, speed = text_size(sets, prepared), speed_of(recipe, sets, prepared)
+    text, speed = text_size(prepared), speed_of(recipe, prepared)
     more = planner.length_for(text, minutes * 60, *speed)
     prolonged = prolonged_recipe(recipe, done, more)
     total = prolonged.training.total_updates

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +19,6 @@ from qknorm.attention.watch import watch
 from qknorm.counting.guide import Guide
 from qknorm.counting.kept import counted, translations
 from qknorm.data.batches import Batch, BatchSampler, DropoutPairs, PairData
-from qknorm.data.importers import Pair
 from qknorm.data.prepared import CORPUS, DROPPED, TOKENIZER, Prepared
 from qknorm.data.subwords import PAD
 from qknorm.data.textfiles import write_lines
@@ -31,8 +29,7 @@ from qknorm.evaluation.scores import scores
 from qknorm.evaluation.wording import TOO_SHORT
 from qknorm.metrics.metric import Metric
 from qknorm.metrics.script import bleu_tokenizer
-from qknorm.metrics.short import is_too_short_for_bleu
-from qknorm.metrics.table import METRICS
+from qknorm.metrics.table import METRICS, is_too_short_for_bleu
 from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import SCHEDULES, Schedule
@@ -45,7 +42,7 @@ from qknorm.training.doubts import doubts
 from qknorm.training.loggers.table import chosen_loggers
 from qknorm.training.planned import planned_recipe
 from qknorm.training.prolonged import is_worth_prolonging, prolong
-from qknorm.training.sets import Sets, forget_splits, parts_of, prepare_sets, read_sets, vocabulary_digest
+from qknorm.training.sets import parts_of, prepared_text, vocabulary_digest
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
 
@@ -69,18 +66,14 @@ _OF_FEW_LINES = "So few lines cannot tell how good it is: other lines would have
 class TranslationTask:
     """What the trainer needs to know about translation."""
 
-    def __init__(
-        self, recipe: Recipe, model: TranslatorModel, prepared: Prepared, sets: Sequence[Sets], console: Screen
-    ) -> None:
-        self.model, self.recipe, self.sets, self.console = model, recipe, sets, console
+    def __init__(self, recipe: Recipe, model: TranslatorModel, prepared: Prepared, console: Screen) -> None:
+        self.model, self.recipe, self.prepared, self.console = model, recipe, prepared, console
         training, decoding = recipe.training, recipe.decoding
-        data: list[PairData] = [direction.encoded for direction in prepared.directions]
+        data: list[PairData] = [direction.train.encoded for direction in prepared.directions]
         if recipe.data.bpe_dropout:
             data = [
-                DropoutPairs(
-                    prepared.subwords, direction.sources, direction.targets, recipe.data.bpe_dropout, training.seed
-                )
-                for direction in prepared.directions
+                DropoutPairs(prepared.subwords, train.sources, train.targets, recipe.data.bpe_dropout, training.seed)
+                for train in (direction.train for direction in prepared.directions)
             ]
         self.batches = BatchSampler(data, training.budget, training.seed, processes.rank(), processes.count())
         settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
@@ -109,15 +102,19 @@ class TranslationTask:
 
     def validate(self) -> Validation:
         """The mean of the pairs' scores; with several, each pair's too."""
+        directions = self.prepared.directions
         translations = [
-            translator.translate([pair.source for pair in sets.dev])
-            for translator, sets in zip(self.translators, self.sets, strict=True)
+            translator.translate(direction.dev.sources)
+            for translator, direction in zip(self.translators, directions, strict=True)
         ]
         self._show_example(translations)
         by_direction = {
-            sets.name: self._scores(lines, sets) for lines, sets in zip(translations, self.sets, strict=True)
+            direction.files.name: self._scores(lines, direction.dev.targets)
+            for lines, direction in zip(translations, directions, strict=True)
         }
-        means = {name: sum(own[name] for own in by_direction.values()) / len(by_direction) for name in self._measured()}
+        means = {
+            name: sum(scores[name] for scores in by_direction.values()) / len(by_direction) for name in self._measured()
+        }
         chosen = self.recipe.training.metric
         return Validation(
             {**means, "dev_loss": self._dev_loss()},
@@ -131,24 +128,24 @@ class TranslationTask:
         """The chosen metric and those that every run has, by their names in metrics.jsonl."""
         return {f"dev_{name}": METRICS[name] for name in (self.recipe.training.metric, *_ALWAYS)}
 
-    def _scores(self, translations: list[str], sets: Sets) -> dict[str, float]:
-        references, tokenized = [pair.target for pair in sets.dev], self.recipe.data.scheme == "words"
+    def _scores(self, translations: list[str], references: list[str]) -> dict[str, float]:
+        tokenized = self.recipe.data.scheme == "words"
         return {name: metric.score(translations, references, tokenized) for name, metric in self._measured().items()}
 
     def _show_example(self, translations: list[list[str]]) -> None:
         """A sentence, at each validation the next one; from each pair in turn."""
-        row, direction = divmod(self._shown, len(self.sets))
-        dev = self.sets[direction].dev
-        source, reference = dev[row % len(dev)]
-        self.console.print(f"  {source}\n  → {translations[direction][row % len(dev)]}\n  = {reference}")
+        row, number = divmod(self._shown, len(translations))
+        dev = self.prepared.directions[number].dev
+        row %= len(dev)
+        self.console.print(f"  {dev.sources[row]}\n  → {translations[number][row]}\n  = {dev.targets[row]}")
         self._shown += 1
 
     @torch.no_grad()
     def _entropies(self) -> dict[str, list[float]]:
         """Of each attention layer by its name and each head of it: how diffuse it is, 0 one word, 1 all alike."""
         with watch(self.model, every=1) as seen:
-            for pair in self.sets[0].dev[:_WATCHED]:  # one by one: padding looks somewhere, too
-                self.model(self._dev_batch([pair], 0))
+            for row in range(min(_WATCHED, len(self.prepared.directions[0].dev))):
+                self.model(self._dev_batch(slice(row, row + 1), 0))  # one by one: padding looks somewhere, too
         names = seen.looks[0].layers
         return {
             name: torch.tensor([look.layers[name]["entropy"] for look in seen.looks]).nanmean(0).tolist()
@@ -159,19 +156,20 @@ class TranslationTask:
     def _dev_loss(self) -> float:
         """The loss per token, over all directions."""
         total, tokens = 0.0, 0
-        for direction, sets in enumerate(self.sets):
-            for start in range(0, len(sets.dev), 64):
-                batch = self._dev_batch(sets.dev[start : start + 64], direction)
+        for number, direction in enumerate(self.prepared.directions):
+            for start in range(0, len(direction.dev), 64):
+                batch = self._dev_batch(slice(start, start + 64), number)
                 total += float(self.model(batch)) * batch.target_tokens
                 tokens += batch.target_tokens
         return total / tokens
 
-    def _dev_batch(self, pairs: Sequence[Pair], direction: int) -> Batch:
+    def _dev_batch(self, rows: slice, number: int) -> Batch:
         """Sentences of a dev set as a batch. Pieces outside of the target vocabulary are not asked for."""
-        subwords = self.translators[0].subwords
-        encoded = [subwords.encode([pair[side] for pair in pairs]) for side in (0, 1)]
-        batch = Batch.of(encoded[0], encoded[1], direction).to(self.model.languages.device)
-        vocabulary = self.model.target_vocabulary(self.model.directions[direction])
+        encoded = self.prepared.directions[number].dev.encoded
+        chosen = range(len(encoded))[rows]
+        source, target = ([side[row].tolist() for row in chosen] for side in (encoded.source, encoded.target))
+        batch = Batch.of(source, target, number).to(self.model.languages.device)
+        vocabulary = self.model.target_vocabulary(self.model.directions[number])
         known = (batch.target_out == PAD) | torch.isin(batch.target_out, vocabulary)
         return replace(batch, target_out=torch.where(known, batch.target_out, PAD))
 
@@ -182,108 +180,111 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     more_minutes: a run that has ended goes on for this long.
     """
     run = TranslatorRun(folder)
+    planned: Prepared | None = None
     if resume:
         recipe = settled(recipe, TranslatorRun.open(folder).recipe)
         refuse_changes(run.recipe, recipe, folder)
     else:
-        processes.from_first(partial(_make_room, run, recipe))
+        processes.from_first(partial(refuse_to_overwrite, run))
         if recipe.minutes is not None:
-            try:
-                recipe = processes.from_first(partial(planned_recipe, recipe, folder, console))
-            except KeyboardInterrupt:
-                console.print("\nStopped while the plan was made: nothing has been trained, and there is no run yet.")
-                raise
+            recipe, planned = _planned(recipe, console)
     settings = settings_of(recipe)
     torch.manual_seed(recipe.training.seed)
-    sets, prepared = processes.first_then_others(lambda: _make_ready(run, recipe, resume))
+    prepared = processes.first_then_others(lambda: planned or _prepared(run, recipe, resume))
+    if not resume:
+        processes.from_first(partial(_start, run, recipe, prepared))
     if more_minutes is not None:  # only now: whatever can be wrong has been looked for
-        recipe = processes.from_first(partial(prolong, run, more_minutes, sets, prepared, console))
+        recipe = processes.from_first(partial(prolong, run, more_minutes, prepared, console))
         settings = settings_of(recipe)
     model = run.make_model().to(processes.device())
-    _introduce(model, run, sets, prepared, console)
-    if not resume and processes.rank() == 0:
-        _warn(run, recipe, sets, prepared)
-    task = TranslationTask(recipe, model, prepared, sets, console)
+    _introduce(model, run, prepared, console)
+    if not resume:
+        _say_doubts(run, recipe, prepared, console)
+    task = TranslationTask(recipe, model, prepared, console)
     trainer = Trainer(task, make_optimiser(model, recipe.training), _schedule(recipe), settings, folder, console)
     is_resumed = resume and trainer.resume()
-    if resume:
-        console.print(trainer.where_it_goes_on())
     if not is_resumed and recipe.model.embedding_init == "counted":
         # Of the first process: rounding on another machine may turn them.
         count = partial(counted, prepared, recipe.model.dim, recipe.training.seed, console)
         vectors = processes.from_first(count)
         model.embedding.start_at(torch.from_numpy(vectors))
-    try:
-        trainer.train()
-    except KeyboardInterrupt:
-        command = processes.command_to_resume(folder, processes.count())
-        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}")
-        raise
+    trainer.train()
     if processes.rank() == 0:
-        _score_tests(run, sets, console)
+        _score_tests(run, prepared, console)
         _say_what_is_next(run.folder, is_worth_prolonging(recipe, prepared, trainer.progress), console)
 
 
-def _make_ready(run: TranslatorRun, recipe: Recipe, resume: bool) -> tuple[list[Sets], Prepared]:
-    """Read the corpus, and begin the run folder (the first process does)."""
-    begins = not resume and processes.rank() == 0
-    sets = read_sets(recipe.data, run.data_folder)
-    prepared = prepare_sets(sets, recipe.data)
-    if begins:
-        _start(run, recipe, sets, prepared)
-    elif run.parts.corpus != prepared.folder.name:
+def _planned(recipe: Recipe, console: Screen) -> tuple[Recipe, Prepared | None]:
+    """The recipe with all that its minutes decide; and, in the process that planned, the text as it was made ready."""
+    prepared: Prepared | None = None
+
+    def plan() -> Recipe:
+        nonlocal prepared
+        planned, prepared = planned_recipe(recipe, console)
+        return planned
+
+    try:
+        return processes.from_first(plan), prepared
+    except KeyboardInterrupt:
+        console.print("\nStopped while the plan was made: nothing has been trained, and there is no run yet.")
+        raise
+
+
+def _prepared(run: TranslatorRun, recipe: Recipe, resume: bool) -> Prepared:
+    """The text, made ready; a run that is resumed must have begun with the same."""
+    if not resume:
+        return prepared_text(recipe.data)
+    parts, prepared = run.parts, prepared_text(recipe.data, earlier=run.earlier_sets)
+    if parts.corpus != prepared.key:
         raise InputError(other_text(run.folder))
-    elif run.parts.vocabulary != vocabulary_digest(prepared):
+    if parts.vocabulary != vocabulary_digest(prepared):
         raise InputError(
             f"{run.folder} cannot go on: its text had to be prepared anew, and the vocabulary came out otherwise; "
             "install the version of tokenizers that it was begun with, or choose another name=NAME"
         )
-    return sets, prepared
+    return prepared
 
 
-def _make_room(run: TranslatorRun, recipe: Recipe) -> None:
-    """A new run takes nothing from an earlier attempt that failed before it was a run: it may have had other text."""
-    refuse_to_overwrite(run)
-    forget_splits(recipe.data, run.data_folder)
-
-
-def _start(run: TranslatorRun, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:
+def _start(run: TranslatorRun, recipe: Recipe, prepared: Prepared) -> None:
     """Fill a new run folder with all but checkpoints. The recipe comes last: with it the folder is a run."""
     run.folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(prepared.folder / CORPUS, run.corpus_file)
     shutil.copyfile(prepared.folder / TOKENIZER, run.tokenizer_file)
-    for own, prepared_direction in zip(sets, prepared.directions, strict=True):
-        shutil.copyfile(prepared_direction.folder / DROPPED, run.dropped_file(_code(own, sets)))
-    parts_of(recipe, sets, prepared).write(run.pairs_file)
+    for direction in prepared.directions:
+        shutil.copyfile(direction.folder / DROPPED, run.dropped_file(prepared.code(direction)))
+    parts_of(recipe, prepared).write(run.pairs_file)
     run.save_recipe(recipe)
 
 
-def _introduce(
-    model: TranslatorModel, run: TranslatorRun, sets: Sequence[Sets], prepared: Prepared, console: Screen
-) -> None:
-    kept, read = (sum(direction.report[key] for direction in prepared.directions) for key in ("kept", "read"))
-    dev, test = sum(len(own.dev) for own in sets), sum(len(own.test) for own in sets)
+def _introduce(model: TranslatorModel, run: TranslatorRun, prepared: Prepared, console: Screen) -> None:
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    console.print(
-        f"{kept:,} of {read:,} pairs to learn from, {dev:,} for dev, {test:,} for test; "
-        f"{len(prepared.subwords):,} pieces, {parameters:,} parameters"
-    )
-    for own, direction in zip(sets, prepared.directions, strict=True):
-        if dropped := Counter(direction.report["dropped"]):
+    console.print(f"{_sums(prepared)}; {len(prepared.subwords):,} pieces, {parameters:,} parameters")
+    for direction in prepared.directions:
+        if dropped := Counter(direction.report.dropped):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common())
-            console.print(f"dropped: {reasons}; every line is in {run.dropped_file(_code(own, sets))}")
+            console.print(f"dropped: {reasons}; every line is in {run.dropped_file(prepared.code(direction))}")
 
 
-def _warn(run: TranslatorRun, recipe: Recipe, sets: Sequence[Sets], prepared: Prepared) -> None:
-    """Of what looks wrong with the text."""
-    for given, own, direction in zip(recipe.data.directions, sets, prepared.directions, strict=True):
-        for doubt in doubts(given, own, direction, run.dropped_file(_code(own, sets))):
-            warnings.warn(doubt, stacklevel=2)
+def _sums(prepared: Prepared) -> str:
+    """What became of the pairs that were read, in numbers that add up."""
+    reports = [direction.report for direction in prepared.directions]
+    read, kept = sum(report.read for report in reports), sum(report.kept for report in reports)
+    dropped = sum(sum(report.dropped.values()) for report in reports)
+    split_off = Counter[str]()
+    for report in reports:
+        split_off.update(report.split_off or {})
+    sets = {name: sum(len(direction.held_out[name]) for direction in prepared.directions) for name in ("dev", "test")}
+    parts = [f"{dropped:,} dropped", *(f"{count:,} for {name}" for name, count in split_off.items())]
+    given = [f"{sets[name] - split_off[name]:,} for {name}" for name in sets if sets[name] > split_off[name]]
+    beside = f"; beside them {', '.join(given)}" if given else ""
+    return f"{read:,} pairs read: {', '.join(parts)}, {kept:,} to learn from{beside}"
 
 
-def _code(direction: Sets, sets: Sequence[Sets]) -> str:
-    """What the files of a language pair have in their names: nothing, unless there are several."""
-    return direction.name if len(sets) > 1 else ""
+def _say_doubts(run: TranslatorRun, recipe: Recipe, prepared: Prepared, console: Screen) -> None:
+    """What looks wrong with the text."""
+    for given, direction in zip(recipe.data.directions, prepared.directions, strict=True):
+        for doubt in doubts(given, direction, run.dropped_file(prepared.code(direction))):
+            console.print(f"warning: {doubt}")
 
 
 def _schedule(recipe: Recipe) -> Schedule:
@@ -312,21 +313,22 @@ def settings_of(recipe: Recipe) -> TrainerSettings:
     )
 
 
-def _score_tests(run: TranslatorRun, sets: Sequence[Sets], console: Screen) -> None:
+def _score_tests(run: TranslatorRun, prepared: Prepared, console: Screen) -> None:
     """Translate each pair's test set: into test/, or into test/en-gl/ and so on if there are several."""
-    translator = Translator.load(run.folder, sets[0].name)
-    for direction in sets:
-        test = run.test_set(_code(direction, sets))
-        sources, references = [pair.source for pair in direction.test], [pair.target for pair in direction.test]
-        translated = [best for best, *_ in translator.with_direction(direction.name).translations(sources)]
+    translator = Translator.load(run.folder, prepared.directions[0].files.name)
+    for direction in prepared.directions:
+        code = prepared.code(direction)
+        test = run.test_set(code)
+        sources, references = direction.test.sources, direction.test.targets
+        translated = [best for best, *_ in translator.with_direction(direction.files.name).translations(sources)]
         translations = [best.text for best in translated]
         test.scores_file.unlink(missing_ok=True)  # of a run that was prolonged: they are not those of the new lines
         for path, lines in ((test.source, sources), (test.references, references), (test.hypotheses, translations)):
             write_lines(path, lines)
         tokenized = run.recipe.data.scheme == "words"
-        values = scores(translations, references, tokenized, direction.languages[1])
+        values = scores(translations, references, tokenized, direction.files.languages[1])
         values.write(test.scores_file)
-        label = f"test {direction.name}" if len(sets) > 1 else "test"
+        label = f"test {code}".strip()
         told = ", ".join(f"{METRICS[name].label} {values.measures[name]:.2f}" for name in _ALWAYS)
         console.print(f"{label}: {told} ({values.lines:,} lines)")
         for note, number in Counter(note for best in translated for note in best.notes).items():

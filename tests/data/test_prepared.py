@@ -2,18 +2,21 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from qknorm.data.batches import BatchSampler, DropoutPairs
 from qknorm.data.cleaning import Rules
-from qknorm.data.prepared import ParallelFiles, Prepared, prepare
-from qknorm.data.splits import Origin
+from qknorm.data.corpus_report import DirectionReport
+from qknorm.data.importers import Pair
+from qknorm.data.pipeline import TextPipeline
+from qknorm.data.prepared import Files, ParallelFiles, Prepared, PreparedSet, prepare
 from qknorm.data.subwords import BOS, EOS, PAD, UNK, Subwords
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
@@ -22,97 +25,142 @@ SOURCE = [f"the {colour} house number {i}" for i in range(40) for colour in ("re
 TARGET = [f"a casa {cor} número {i}" for i in range(40) for cor in ("vermella", "azul")]
 
 
-def files(folder: Path, name: str = "train", source: list[str] = SOURCE, target: list[str] = TARGET) -> ParallelFiles:
+def written(folder: Path, name: str, source: list[str], target: list[str]) -> Files:
     folder.mkdir(exist_ok=True)
     write_lines(folder / f"{name}.en", source)
     write_lines(folder / f"{name}.gl", target)
-    return ParallelFiles(folder / f"{name}.en", folder / f"{name}.gl")
+    return folder / f"{name}.en", folder / f"{name}.gl"
+
+
+def files(folder: Path, source: list[str] = SOURCE, target: list[str] = TARGET) -> ParallelFiles:
+    """A text with dev and test sets."""
+    held_out = written(folder, "held-out", ["a green house", "no house"], ["unha casa verde", "ningunha casa"])
+    return ParallelFiles(*written(folder, "train", source, target), held_out, held_out)
+
+
+def to_split(folder: Path, source: list[str] = SOURCE, target: list[str] = TARGET) -> ParallelFiles:
+    """A text without."""
+    return ParallelFiles(*written(folder, "mine", source, target))
 
 
 def ready(*directions: ParallelFiles, cache: Path, merges: int = 50) -> Prepared:
     return prepare(directions, merges, "raw", Rules(), cache)
 
 
+def pairs(sentences: PreparedSet) -> list[Pair]:
+    return [Pair(*pair) for pair in zip(sentences.sources, sentences.targets, strict=True)]
+
+
 def test_text_becomes_pieces_and_back(tmp_path: Path) -> None:
     prepared = ready(files(tmp_path), cache=tmp_path)
     (direction,) = prepared.directions
-    assert direction.sources == SOURCE
-    decoded = [
-        prepared.subwords.decode(direction.encoded.target[row].tolist()) for row in range(len(direction.encoded))
-    ]
-    assert decoded == TARGET
-    assert next(iter(BatchSampler([direction.encoded], 256, seed=0))).target_tokens > 0
+    assert direction.train.sources == SOURCE
+    assert direction.dev.sources == direction.test.sources == ["a green house", "no house"]
+    for own in (direction.train, direction.dev, direction.test):
+        for side, lines in ((own.encoded.source, own.sources), (own.encoded.target, own.targets)):
+            assert [prepared.subwords.decode(side[row].tolist()) for row in range(len(side))] == lines
+    assert next(iter(BatchSampler([direction.train.encoded], 256, seed=0))).target_tokens > 0
 
 
 def test_the_second_time_nothing_is_learned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ready(files(tmp_path), cache=tmp_path)
+    first = ready(to_split(tmp_path), cache=tmp_path)
     monkeypatch.setattr(Subwords, "learn", lambda *_: pytest.fail("learned again"))
-    again = ready(files(tmp_path), cache=tmp_path)
+    again = ready(to_split(tmp_path), cache=tmp_path)
     assert again.folder == first.folder
     assert again.subwords.pieces == first.subwords.pieces
+    assert again.directions[0].dev.sources == first.directions[0].dev.sources
 
 
 def test_other_content_or_settings_have_another_key(tmp_path: Path) -> None:
-    folders = {
-        ready(files(tmp_path), cache=tmp_path).folder,
-        ready(files(tmp_path), cache=tmp_path, merges=51).folder,
-        prepare([files(tmp_path)], 50, "raw", Rules(nfc=True), tmp_path).folder,
-        prepare([files(tmp_path)], 50, "raw", Rules(tidy=True), tmp_path).folder,
-        ready(files(tmp_path, source=["other", *SOURCE[1:]]), cache=tmp_path).folder,
-    }
-    assert len(folders) == 5
+    text = files(tmp_path)
+    other = written(tmp_path, "other", ["other", *SOURCE[1:]], TARGET)
+    texts = [text, replace(text, dev=None), replace(text, test=None), replace(text, source=other[0])]
+    keys = {ready(own, cache=tmp_path).key for own in texts}
+    keys.add(ready(text, cache=tmp_path, merges=51).key)
+    keys.add(prepare([text], 50, "words", Rules(), tmp_path).key)
+    keys.add(prepare([text], 50, "raw", Rules(copies=False), tmp_path).key)
+    keys.add(prepare([text], 50, "raw", Rules(), tmp_path, TextPipeline(["tidy"])).key)
+    assert len(keys) == 8
 
 
-def test_the_key_of_a_text_stays_what_it_was_when_rules_are_added() -> None:
+def test_the_key_of_a_text_stays_what_it_was(tmp_path: Path) -> None:
     """Runs of an earlier version go on only with a text of the same key."""
-    assert repr(Rules()) == (
-        "Rules(max_characters=2000, max_ratio=6.0, control_characters=True, duplicates=True, copies=True, "
-        "held_out=True, nfc=False)"
-    )
+    text = files(tmp_path)
+    assert ready(text, cache=tmp_path).key == "556e60e44725385d5788b30f"
+    assert prepare([text], 50, "raw", Rules(), tmp_path, TextPipeline(["tidy"])).key == "8430983cbf3dc22a36984f3c"
 
 
-def test_what_was_dropped_is_told(tmp_path: Path) -> None:
-    train = files(tmp_path, source=[*SOURCE, "", SOURCE[0]], target=[*TARGET, "algo", TARGET[0]])
-    dev = files(tmp_path, "dev", SOURCE[4:6], TARGET[4:6])
-    train = ParallelFiles(train.source, train.target, ((dev.source, dev.target),))
-    prepared = ready(train, cache=tmp_path)
-    assert prepared.directions[0].report == {
-        "read": 82,
-        "kept": 78,
-        "words": 78 * 10,  # five on each side
-        "dropped": {"also in dev or test": 2, "source blank": 1, "duplicate": 1},
-        "longest_source": max(map(len, prepared.subwords.encode(prepared.directions[0].sources))),
-    }
-    assert len((prepared.folder / "dropped.tsv").read_text(encoding="utf-8").splitlines()) == 5
+def test_merges_may_depend_on_the_words_of_the_text(tmp_path: Path) -> None:
+    text = files(tmp_path)
+    planned = prepare([text], lambda words: words // 16, "raw", Rules(), tmp_path)
+    assert planned.merges == 80 * 10 // 16  # five words on each side
+    assert planned.folder == ready(text, cache=tmp_path, merges=50).folder
 
 
-def test_a_text_that_was_split_off_is_told_of_by_its_original(tmp_path: Path) -> None:
-    """By the lines of that, with what was dropped from it before, and by its name."""
-    train = files(tmp_path, source=SOURCE[:3], target=TARGET[:3])
-    origin = Origin(tmp_path / "mine.en", tmp_path / "mine.gl", tmp_path / "train.lines", tmp_path / "dropped.tsv")
-    write_lines(origin.numbers, ["2", "10", "11"])
-    write_lines(origin.dropped, ["line\treason\tsource\ttarget", "9\tduplicate\ta\tb", "12\tduplicate\ta\tb"])
-    dev = files(tmp_path, "dev", SOURCE[1:2], TARGET[1:2])
-    train = replace(train, origin=origin, held_out=((dev.source, dev.target),))
-    (direction,) = ready(train, cache=tmp_path).directions
-    rows = [line.split("\t")[:2] for line in read_lines(direction.folder / "dropped.tsv")]
-    assert rows[1:] == [["9", "duplicate"], ["10", "also in dev or test"], ["12", "duplicate"]]
-    assert (direction.report["read"], direction.report["kept"]) == (5, 2)
-    assert direction.report["dropped"] == {"also in dev or test": 1, "duplicate": 2}
-    nothing = replace(train, held_out=((train.source, train.target),))
-    with pytest.raises(InputError, match=r"no pair of .*mine\.en and .*mine\.gl is left after cleaning"):
-        ready(nothing, cache=tmp_path)
+class TestSplitting:
+    def test_a_kept_pair_is_in_exactly_one_set(self, tmp_path: Path) -> None:
+        """The numbers are those of the text's lines, and whatever was read is told of."""
+        source, target = [*SOURCE[:9], "", *SOURCE[9:], SOURCE[0]], [*TARGET[:9], "algo", *TARGET[9:], TARGET[0]]
+        (direction,) = ready(to_split(tmp_path, source, target), cache=tmp_path).directions
+        sets = [pairs(own) for own in (direction.train, direction.dev, direction.test)]
+        assert [len(own) for own in sets] == [64, 8, 8]
+        assert Counter(pair for own in sets for pair in own) == Counter(map(Pair, SOURCE, TARGET))
+        assert len({pair.source for own in sets for pair in own}) == 80
+        lines = load_file(direction.folder / "train.safetensors")["lines"]
+        assert [Pair(source[number - 1], target[number - 1]) for number in lines] == sets[0]
+        assert direction.report == DirectionReport(
+            read=82,
+            kept=64,
+            words=64 * 10,
+            dropped={"source blank": 1, "duplicate": 1},
+            split_off={"dev": 8, "test": 8},
+            longest_source=int(direction.train.encoded.source.lengths.max()),
+        )
+
+    def test_only_what_is_missing_is_split_off_and_what_is_given_is_in_no_other_set(self, tmp_path: Path) -> None:
+        dev = written(tmp_path, "dev", SOURCE[:20], TARGET[:20])
+        (direction,) = ready(replace(to_split(tmp_path), dev=dev), cache=tmp_path).directions
+        assert pairs(direction.dev) == list(map(Pair, SOURCE[:20], TARGET[:20]))
+        assert not {*direction.dev.sources} & {*direction.train.sources, *direction.test.sources}
+        assert (len(direction.train), len(direction.test)) == (54, 6)
+        assert direction.report.dropped == {"also in dev or test": 20}
+        assert direction.report.split_off == {"test": 6}
+
+    def test_what_one_direction_holds_out_the_other_does_not_learn(self, tmp_path: Path) -> None:
+        """Neither what is given nor what is split off; also here, the numbers add up."""
+        forth = replace(to_split(tmp_path), languages=("en", "gl"))
+        back = replace(to_split(tmp_path / "back", TARGET[::-1], SOURCE[::-1]), languages=("gl", "en"))
+        directions = ready(forth, back, cache=tmp_path).directions
+        for (direction, other), lines in ((directions, SOURCE), (directions[::-1], TARGET[::-1])):
+            held_out = {pair[::-1] for own in (other.dev, other.test) for pair in pairs(own)}
+            assert not held_out & set(pairs(direction.train))
+            rows = [line.split("\t") for line in read_lines(direction.folder / "dropped.tsv")][1:]
+            assert all(lines[int(number) - 1] == source for number, _, source, _ in rows)
+            report = direction.report
+            assert {"also in dev or test": len(rows)} == report.dropped
+            assert report.read == len(rows) + sum((report.split_off or {}).values()) + report.kept
 
 
-def test_the_same_text_split_off_other_lines_has_another_key(tmp_path: Path) -> None:
-    train = files(tmp_path, source=SOURCE[:2], target=TARGET[:2])
-    origin = Origin(tmp_path / "mine.en", tmp_path / "mine.gl", tmp_path / "train.lines", tmp_path / "dropped.tsv")
-    write_lines(origin.dropped, ["line\treason\tsource\ttarget"])
-    folders = set()
-    for numbers in (["1", "2"], ["1", "3"]):
-        write_lines(origin.numbers, numbers)
-        folders.add(ready(replace(train, origin=origin), cache=tmp_path).folder)
-    assert len(folders) == 2
+def test_what_stands_in_given_sets_is_dropped_and_blank_pairs_of_them_are_left_out(tmp_path: Path) -> None:
+    dev = written(tmp_path, "dev", [*SOURCE[4:6], "blank", " "], [*TARGET[4:6], "", "tamén"])
+    (direction,) = ready(replace(files(tmp_path), dev=dev), cache=tmp_path).directions
+    assert direction.report.dropped == {"also in dev or test": 2}
+    assert direction.report.left_out == {"dev": 2, "test": 0}
+    assert direction.dev.sources == SOURCE[4:6]
+    nothing = written(tmp_path, "nothing", ["a", ""], ["", "b"])
+    for text in (replace(files(tmp_path), dev=nothing), replace(to_split(tmp_path), test=nothing)):
+        with pytest.raises(InputError, match=r"nothing\.en and .*nothing\.gl hold no pair of sentences to score"):
+            ready(text, cache=tmp_path)
+
+
+def test_every_set_goes_through_the_pipeline(tmp_path: Path) -> None:
+    odd = written(tmp_path, "odd", [" The\u00a0house. "], ["A\u202fcasa e\u0301 vella."])
+    as_it_is, tidy = (" The\u00a0house. ", "A\u202fcasa e\u0301 vella."), ("The house.", "A casa é vella.")
+    for steps, expected in (([], as_it_is), (["tidy"], tidy)):
+        text = replace(to_split(tmp_path, SOURCE, [f"{line} " for line in TARGET]), dev=odd)
+        (direction,) = prepare([text], 50, "raw", Rules(), tmp_path, TextPipeline(steps)).directions
+        assert pairs(direction.dev) == [expected]
+        assert direction.test.targets[0].endswith(" ") != bool(steps)
 
 
 def test_pieces_of_the_source_alone_are_masked_out_of_the_target(tmp_path: Path) -> None:
@@ -134,17 +182,16 @@ def test_with_dropout_every_piece_that_can_be_drawn_may_be_said(tmp_path: Path) 
 
 def test_the_length_for_g_is_a_percentile_over_both_sides(tmp_path: Path) -> None:
     prepared = ready(files(tmp_path), cache=tmp_path)
-    both = [*prepared.directions[0].encoded.source.lengths, *prepared.directions[0].encoded.target.lengths]
-    assert prepared.length(100) == max(both)
-    assert prepared.length(0) == min(both)
-    assert prepared.length() == pytest.approx(np.percentile(both, 97.5))
+    encoded = prepared.directions[0].train.encoded
+    both = [*encoded.source.lengths, *encoded.target.lengths]
+    for percentile in (0, 97.5, 100):
+        assert prepared.length(percentile) == pytest.approx(np.percentile(both, percentile))
 
 
 def test_several_pairs_share_one_vocabulary_in_which_the_small_one_counts(tmp_path: Path) -> None:
     small = files(tmp_path / "small", source=["жук жук"] * 2 + ["жук"], target=["insecto"] * 2 + ["o insecto"])
     prepared = ready(files(tmp_path / "large"), small, cache=tmp_path, merges=200)
-    assert len(prepared.directions) == 2
-    assert prepared.directions[1].sources == ["жук жук", "жук"]
+    assert prepared.directions[1].train.sources == ["жук жук", "жук"]
     assert len(prepared.subwords.encode(["жук"])[0]) == 1
 
 
@@ -153,12 +200,14 @@ def test_several_pairs_share_one_vocabulary_in_which_the_small_one_counts(tmp_pa
     [
         ([], [], "are empty"),
         (["", " "], ["a", "b"], "no pair .* is left after cleaning; most were: source blank"),
+        (["no house"], ["ningunha casa"], "no pair .* is left after cleaning; most were: also in dev or test"),
         (["a"], ["b", "c"], "they must have the same number"),
     ],
 )
 def test_nothing_to_learn_from_is_said(source: list[str], target: list[str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        ready(files(tmp_path, source=source, target=target), cache=tmp_path / "cache")
+    for text in (files(tmp_path, source, target), replace(files(tmp_path, source, target), test=None)):
+        with pytest.raises(InputError, match=message):
+            ready(text, cache=tmp_path / "cache")
     assert list((tmp_path / "cache" / "prepared").glob("*[!k]")) == []  # but for the lock
 
 
@@ -174,15 +223,7 @@ def test_a_disk_that_fills_while_caching_leaves_nothing_behind(tmp_path: Path, m
     assert list((tmp_path / "cache" / "prepared").glob("*[!k]")) == []  # but for the lock
 
 
-def test_a_damaged_cache_is_named(tmp_path: Path) -> None:
-    folder = ready(files(tmp_path), cache=tmp_path).folder
-    whole = (folder / "train.safetensors").read_bytes()
-    (folder / "train.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"is damaged .* delete the folder"):
-        ready(files(tmp_path), cache=tmp_path)
-
-
-@pytest.mark.parametrize("name", ["corpus.json", "train.source"])
+@pytest.mark.parametrize("name", ["corpus.json", "train.source", "train.safetensors", "dev.target"])
 def test_a_file_of_the_cache_that_was_cut_is_noticed(tmp_path: Path, name: str) -> None:
     folder = ready(files(tmp_path), cache=tmp_path).folder
     whole = (folder / name).read_bytes()
@@ -191,18 +232,8 @@ def test_a_file_of_the_cache_that_was_cut_is_noticed(tmp_path: Path, name: str) 
         ready(files(tmp_path), cache=tmp_path)
 
 
-def test_processes_that_prepare_the_same_corpus_do_not_disturb_each_other(tmp_path: Path) -> None:
-    files(tmp_path)
-    code = (
-        "import sys; from pathlib import Path; from qknorm.data.cleaning import Rules;"
-        "from qknorm.data.prepared import ParallelFiles, prepare; folder = Path(sys.argv[1]);"
-        "files = ParallelFiles(folder / 'train.en', folder / 'train.gl');"
-        "print(len(prepare([files], 50, 'raw', Rules(), folder).subwords))"
-    )
-    started = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    outputs = [process.communicate()[0] for process in started]
-    assert len(set(outputs)) == 1
-    assert [process.returncode for process in started] == [0, 0, 0]
+def test_several_that_prepare_the_same_corpus_do_not_disturb_each_other(tmp_path: Path) -> None:
+    text = to_split(tmp_path)
+    with ThreadPoolExecutor(3) as pool:
+        prepared = list(pool.map(lambda _: ready(text, cache=tmp_path), range(3)))
+    assert len({len(own.subwords) for own in prepared}) == 1

@@ -50,7 +50,9 @@ def test_all_weights_are_the_softmax_computed_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    "choices", [{"qk_norm": "none"}, {"qk_norm": "rms"}, {"placement": "post", "qk_norm": LpKind(p=3.0)}], ids=str
+    "choices",
+    [{"qk_norm": "none"}, {"qk_norm": "rms"}, {"placement": "post", "qk_norm": LpKind(p=3.0)}],
+    ids=str,
 )
 def test_every_kind_of_attention_can_be_looked_at(choices: dict[str, object]) -> None:
     result = attention_maps(model(**choices).eval(), SOURCE, TARGET)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import typer
 import yaml
 
@@ -20,6 +19,7 @@ import qknorm
 from qknorm.cli import app
 from qknorm.data import corpora
 from qknorm.data.phrasebook import pairs
+from qknorm.data.splits import SPLITS
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.experiments.papers.table import load_table
 from qknorm.runs.recipe import make_recipe, read_recipe
@@ -51,18 +51,8 @@ NOT_RUN = {
 SUPPOSED_RUNS = {"dot-1", "dot-2", "dot-3", "q-1", "q-2", "q-3"}
 # Packages of extras without which a page cannot be run.
 NEEDED = {"hugging-face": "transformers", "integrations": "onnxruntime"}
-# What a Python block takes for granted: the variables of its reader.
-SUPPOSED_NAMES: dict[str, Any] = {
-    "x": torch.randn(2, 5, 512),
-    "memory": torch.randn(2, 7, 512),
-    "padding": torch.ones(2, 7, dtype=torch.bool),
-    "model": torch.nn.Linear(2, 2),
-    "attention_to_source": qknorm.QKNormAttention(512, 8),
-    "encoded": torch.randn(2, 7, 512),
-    "new_tokens": torch.randn(2, 1, 512),
-    "beam_indices": torch.tensor([1, 0]),
-    "lines": ["The house is red.", ""],
-}
+# The first line of a Python block that does not run alone.
+CONTINUES = "# continues the block above\n"
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if info.languages is None:
             write_lines(published / "input.txt", read_lines(files / "my.txt"))
             continue
-        for split, (own, language) in itertools.product(corpora.SPLITS, zip(("en", "gl"), info.languages, strict=True)):
+        for split, (own, language) in itertools.product(SPLITS, zip(("en", "gl"), info.languages, strict=True)):
             size = 20_000 if split == "train" and info.name.startswith("tatoeba") else 300  # tatoeba-en-es:20k
             lines = itertools.islice(itertools.cycle(read_lines(files / f"{split}.{own}")), size)
             write_lines(published / f"{split}.{language}", lines)
@@ -140,9 +130,10 @@ def test_what_a_page_shows_runs(
     monkeypatch.setattr(planner, "MOST_PASSES", 0.5)  # a run that goes on does not go far
     shutil.copytree(supplies / "files", tmp_path, dirs_exist_ok=True)
     done: set[str] = set()
-    names = dict(SUPPOSED_NAMES)
+    names: dict[str, Any] = {}
     for block in blocks(page):
         if block.language == "python":
+            names = names if block.text.startswith(CONTINUES) else {}
             exec(compile(block.text, f"a block of {page.name}", "exec"), names)
         elif block.language == "yaml":
             _check(block.text, f"a block of {page.name}")

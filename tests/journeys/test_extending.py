@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +13,10 @@ import torch
 from torch import nn
 
 from qknorm.attention.module import parameter_groups
-from qknorm.attention.norms import KINDS, HeadRMSNorm, Heads, Norms
+from qknorm.attention.norms import KINDS, Heads, Norms
 from qknorm.data.textfiles import write_lines
+from qknorm.metrics.metric import Metric
+from qknorm.metrics.table import METRICS
 from qknorm.optimisation.optimisers import OPTIMISERS, OptimiserSettings
 from tests.journeys.conftest import Command
 
@@ -39,7 +43,7 @@ class GainKind:
     gain: float = 1.0
 
     def make(self, heads: Heads) -> Norms:
-        return Norms(HeadRMSNorm(heads.dim), nn.Identity(), nn.Identity(), self.gain * heads.dim**-0.5)
+        return Norms(nn.RMSNorm(heads.dim), nn.Identity(), nn.Identity(), self.gain * heads.dim**-0.5)
 
 
 def test_a_norm_is_a_class_and_its_line(recipe: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,3 +71,28 @@ def test_an_optimiser_is_a_function_and_its_line(
     done = command("train", recipe, "optimizer=sgd")
     assert done.code == 0, done.errors
     assert "optimizer: sgd" in Path("runs/mine/recipe.yaml").read_text()
+
+
+@dataclass(frozen=True)
+class Exact(Metric):
+    """The share of lines that are right to the letter."""
+
+    def score(self, hypotheses: Sequence[str], references: Sequence[str], tokenized: bool = False) -> float:
+        cut = str.split if tokenized else list
+        right = [cut(line) == cut(reference) for line, reference in zip(hypotheses, references, strict=True)]
+        return 100 * sum(right) / len(right)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_metric_is_a_class_and_its_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, "exact", Exact("exact lines"))
+    done = command(
+        "sweep", "recipe.yaml", "metric=exact", "peak=[0.001,0.003]", "max_updates=2", "validate_every=1", "--jobs", "1"
+    )
+    assert done.code == 0, done.errors
+    (results,) = Path("runs").glob("*/results.csv")
+    with results.open() as file:
+        assert [row["exact"] for row in csv.DictReader(file)] == ["0.0", "0.0"]
+    first, _ = results.parent.glob("**/metrics.jsonl")
+    assert json.loads(first.read_text().splitlines()[-1])["dev_exact"] == 0.0
+    assert json.loads(command("score", "test.gl", "test.gl", "--json").out)["exact"] == 100.0

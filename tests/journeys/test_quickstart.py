@@ -12,7 +12,6 @@ from qknorm.data import corpora
 from qknorm.errors import InputError
 from qknorm.experiments import quickstart
 from qknorm.runs.recipe import Recipe, checked, load_recipe, merged
-from qknorm.runs.run import Run
 from tests.caches import new_cache
 from tests.journeys.conftest import Command
 
@@ -55,7 +54,9 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
     assert len(kept) == 2
     planned = load_recipe(folder / "plan.yaml").training.model_dump(exclude={"peak"})
     for path in kept:
-        assert Run(path.parent).recipe.training.model_dump(exclude={"peak"}) == planned, "one plan for both"
+        assert load_recipe(path.with_name("recipe.yaml")).training.model_dump(exclude={"peak"}) == planned, (
+            "one plan for both"
+        )
     models = {path.parent.name: load_recipe(path.with_name("recipe.yaml")).model for path in kept}
     assert {name: (model.qk_norm.kind, model.norm) for name, model in models.items()} == {
         "baseline": ("none", "scale"),

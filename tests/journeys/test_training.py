@@ -120,11 +120,8 @@ def test_two_text_files_are_enough(workplace: Path, command: Command) -> None:
     assert done.code == 0, done.errors
     trained = workplace / "runs" / "mine"
     assert json.loads((trained / "test" / "scores.json").read_text())["lines"] == 20
-    splits = [set(read_lines(trained / "data" / f"{name}.source")) for name in ("train", "dev", "test")]
-    assert [len(split) for split in splits] == [160, 20, 20]
-    assert not splits[0] & splits[1]
-    assert not splits[0] & splits[2]
-    assert not splits[1] & splits[2]
+    assert "200 pairs read: 0 dropped, 20 for dev, 20 for test, 160 to learn from; " in done.out
+    assert not (trained / "data").exists()
 
 
 def test_train_translate_score(workplace: Path, command: Command) -> None:
@@ -346,33 +343,9 @@ def test_nothing_is_taken_from_an_attempt_that_failed(
     write_lines(workplace / "mine.en", (f"Now line {i}." for i in range(100)))
     done = command("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16")
     assert done.code == 0, done.errors
-    lines = list(read_lines(workplace / "runs" / "mine" / "data" / "train.source"))
+    lines = list(read_lines(workplace / "runs" / "mine" / "test" / "source.txt"))
     assert lines
     assert all(line.startswith("Now line") for line in lines)
-
-
-def test_a_folder_of_texts_may_become_a_run_and_keeps_them(workplace: Path, command: Command) -> None:
-    texts = workplace / "galician" / "data"
-    write_lines(texts / "train.en", LINES)
-    write_lines(texts / "train.gl", [line.replace("The house", "A casa") for line in LINES])
-    write_lines(texts / "test.source", ["an earlier attempt"])
-    before = {path.name: path.read_bytes() for path in texts.iterdir() if path.suffix != ".source"}
-    files = ("--src", "galician/data/train.en", "--tgt", "galician/data/train.gl")
-    done = command("train", *files, "--runs", ".", "name=galician", "max_updates=1", "dim=16")
-    assert done.code == 0, done.errors
-    assert {name: (texts / name).read_bytes() for name in before} == before
-    assert len(list(read_lines(texts / "test.source"))) == 10
-
-
-def test_a_text_with_the_name_of_a_split_is_not_overwritten(workplace: Path, refused: Callable[..., str]) -> None:
-    texts = workplace / "galician" / "data"
-    for side in ("source", "target"):
-        write_lines(texts / f"train.{side}", LINES)
-    files = ("--src", "galician/data/train.source", "--tgt", "galician/data/train.target")
-    message = refused(*files, "--runs", ".", "name=galician")
-    assert "galician/data/train.source would be overwritten by the run galician; choose another name=NAME" in message
-    assert sorted(path.name for path in texts.iterdir()) == ["train.source", "train.target"]
-    assert list(read_lines(texts / "train.source")) == LINES
 
 
 def test_odd_files_are_read_line_by_line(workplace: Path, command: Command) -> None:
@@ -385,8 +358,9 @@ def test_odd_files_are_read_line_by_line(workplace: Path, command: Command) -> N
     done = command("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16")
     assert done.code == 0, done.errors
     trained = workplace / "runs" / "mine"
+    (prepared,) = (path for path in (workplace / "cache" / "prepared").iterdir() if path.is_dir())
     for name in ("train", "dev", "test"):
-        ours, theirs = (list(read_lines(trained / "data" / f"{name}.{side}")) for side in ("source", "target"))
+        ours, theirs = (list(read_lines(prepared / f"{name}.{side}")) for side in ("source", "target"))
         numbers = [[re.sub(r"\D", "", line) for line in lines] for lines in (ours, theirs)]
         assert all(first == second or "" in (first, second) for first, second in zip(*numbers, strict=True))
     blank = [line.split("\t")[:2] for line in read_lines(trained / "dropped.tsv") if "blank" in line]
@@ -401,15 +375,15 @@ def test_what_is_dropped_is_told_with_its_reason_and_can_be_kept(workplace: Path
     files = ("--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16")
     done = command("train", *files)
     assert done.code == 0, done.errors
-    assert "80 of 121 pairs to learn from, 10 for dev, 10 for test; " in done.out
+    assert "141 pairs read: 41 dropped, 10 for dev, 10 for test, 80 to learn from; " in done.out
     assert "dropped: 40 duplicate, 1 source equals target; every line is in runs/mine/dropped.tsv" in done.out
-    assert "qknorm: only 80 of 121 pairs are left to learn from" in done.errors
+    assert "warning: 41 of 141 pairs were dropped" in done.out
     rows = [line.split("\t")[:2] for line in read_lines(workplace / "runs" / "mine" / "dropped.tsv")]
     assert rows[1:] == [*([str(number), "duplicate"] for number in range(101, 141)), ["141", "source equals target"]]
     done = command("train", *files, "name=all", "keep_duplicates=true", "keep_copies=true", "max_ratio=null")
     assert done.code == 0, done.errors
     assert "dropped: " not in done.out
-    assert "left to learn from" not in done.errors
+    assert "warning: " not in done.out
     done = command("train", "runs/all", "max_ratio=3", "--resume")
     assert "was begun with data.max_ratio=None, not 3.0" in done.errors
 
@@ -418,10 +392,10 @@ def test_doubts_about_a_text_are_said_and_training_goes_on(workplace: Path, comm
     done = command("train", "recipe.yaml", "dev=[dev.gl, dev.en]", "test=[dev.en, dev.gl]", "max_updates=1")
     assert done.code == 0, done.errors
     assert (workplace / "runs" / "small" / "test" / "scores.json").exists()
-    assert [line for line in done.errors.splitlines() if "set" in line] == [
-        "qknorm: the dev set has 24 pairs, fewer than 50: its score depends much on chance",
-        "qknorm: the test set has 24 pairs, fewer than 50: its score depends much on chance",
-        "qknorm: dev.gl has mostly words of train.gl: are the files of the dev set swapped?",
+    assert [line for line in done.out.splitlines() if line.startswith("warning: ")] == [
+        "warning: the dev set has 24 pairs, fewer than 50: its score depends much on chance",
+        "warning: the test set has 24 pairs, fewer than 50: its score depends much on chance",
+        "warning: dev.gl has mostly words of train.gl: are the files of the dev set swapped?",
     ]
 
 

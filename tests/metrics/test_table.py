@@ -4,9 +4,9 @@ import pytest
 
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import scores
-from qknorm.metrics.table import DEV_METRICS, METRICS
+from qknorm.metrics.table import METRICS, is_too_short_for_bleu
 from qknorm.runs.recipe import make_recipe
-from tests.metrics.test_script import CHINESE, JAPANESE, THAI
+from tests.metrics.test_script import CHINESE, JAPANESE, KOREAN, THAI
 
 REFERENCES = ["The red house is very big .", "I am here now , my friend .", "It is late , and the shop is closed ."]
 GARBLED = ["The red house is very xx .", "I am xx now , my friend .", "It is late , and the xx is closed ."]
@@ -28,7 +28,7 @@ def test_a_test_set_is_scored_by_every_metric() -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_a_checkpoint_can_be_chosen_by_whatever_needs_no_other_text(name: str) -> None:
     content = {"data": {"corpus": "phrasebook-en-gl"}, "training": {"metric": name}}
-    if name in DEV_METRICS:
+    if not METRICS[name].of_tokens:
         assert make_recipe(content, [], "mine.yaml").training.metric == name
     else:
         with pytest.raises(InputError, match=r"training\.metric: Input should be 'bleu', 'chrf'"):
@@ -41,3 +41,39 @@ def test_without_spaces_a_better_translation_has_more_bleu(references: list[str]
     best, better, worse = (METRICS["bleu"].score(lines, references) for lines in (references, good, bad))
     assert best == pytest.approx(100)
     assert 100 > better > worse > 0
+
+
+GLOSSARY = ["house", "bread", "to read", "the sea", "shop"]
+
+
+def test_bleu_prefers_a_glossary_that_babbles_to_a_perfect_one() -> None:
+    """Why such lines must be told apart: only who says four words has sequences of four, and these are smoothed."""
+    babble = [f"{GLOSSARY[0]} {line} {line} {line} {line}" for line in GLOSSARY]
+    perfect, babbled = (
+        [METRICS[name].score(lines, GLOSSARY) for name in ("bleu", "chrf")] for lines in (GLOSSARY, babble)
+    )
+    assert perfect == pytest.approx([0, 100])
+    assert babbled[0] > perfect[0]
+    assert babbled[1] < perfect[1]
+    assert is_too_short_for_bleu(GLOSSARY)
+
+
+SENTENCE = "It is late , and the shop is closed . " * 5
+
+
+@pytest.mark.parametrize(
+    ("references", "expected"),
+    [
+        *((references, False) for references in (CHINESE, THAI, KOREAN, ["The shop is closed."], [])),
+        (["房子", "面包", "读书"], True),  # words are those that BLEU counts: two characters each
+        (["He left!!", "No, thanks."], False),  # punctuation counts
+        (["house", "bread", SENTENCE], True),  # most lines decide, and not how long the others are
+        (["house", SENTENCE], False),
+    ],
+)
+def test_most_lines_decide_by_the_words_that_bleu_counts(references: list[str], expected: bool) -> None:
+    assert is_too_short_for_bleu(references) == expected
+
+
+def test_tokens_count_as_they_stand() -> None:
+    assert is_too_short_for_bleu(["He left!!", "No, thanks."], tokenized=True)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from qknorm.runs.any_recipe import RECIPES, AnyRecipe
+from qknorm.runs.any_recipe import RECIPES
+from qknorm.runs.recipe import AnyRecipe
 from qknorm.tasks.table import TASKS
 
 DATA = {"translation": {"corpus": "phrasebook-en-gl"}, "language": {"corpus": "tinyshakespeare"}}
@@ -24,9 +25,7 @@ def test_a_table_shows_what_a_result_holds(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_wider_model_has_more_weights_and_nothing_else_changes(task: str) -> None:
+def test_a_wider_model_takes_more_operations(task: str) -> None:
     narrow, wide = (recipe_of(task, model={"dim": dim, "heads": 2}) for dim in (64, 128))
     described = TASKS[task]
-    assert described.weights(narrow) < described.weights(wide)
-    assert described.positions(narrow) == described.positions(wide)
-    assert described.most_updates(narrow) == described.most_updates(wide)
+    assert described.operations(narrow) < described.operations(wide) < 4.01 * described.operations(narrow)

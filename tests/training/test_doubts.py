@@ -11,7 +11,7 @@ from qknorm.data.phrasebook import pairs as phrases
 from qknorm.data.textfiles import write_lines
 from qknorm.runs.recipe import DataRecipe
 from qknorm.training.doubts import doubts
-from qknorm.training.sets import prepare_sets, read_sets
+from qknorm.training.sets import prepared_text
 
 Pairs = list[tuple[str, str]]
 
@@ -32,9 +32,8 @@ def of(folder: Path, train: Pairs, dev: Pairs | None = None, test: Pairs | None 
             write_lines(Path(file), (pair[side] for pair in pairs))
     source, target = files.pop("train")
     recipe = DataRecipe(source=source, target=target, merges=10, keep_copies=True, **files)
-    sets = read_sets(recipe, folder / "data")
-    (direction,) = prepare_sets(sets, recipe).directions
-    return list(doubts(recipe, sets[0], direction, Path("dropped.tsv")))
+    (direction,) = prepared_text(recipe).directions
+    return list(doubts(recipe, direction, Path("dropped.tsv")))
 
 
 def swapped(pairs: Pairs) -> Pairs:
@@ -49,7 +48,7 @@ def test_a_good_text_gives_no_doubts(tmp_path: Path) -> None:
 def test_a_text_of_which_little_is_left(tmp_path: Path) -> None:
     (doubt,) = of(tmp_path, EN_GL[:100] * 2)
     assert doubt == (
-        "only 80 of 180 pairs are left to learn from (dropped.tsv lists the others); most were: duplicate; "
+        "100 of 200 pairs were dropped (dropped.tsv lists them); most were: duplicate; "
         "keep_duplicates=true would keep them"
     )
     (doubt,) = of(tmp_path / "blank", [*EN_GL[:100], *[("", "")] * 30])
@@ -70,6 +69,12 @@ def test_a_small_set_is_named(name: str, tmp_path: Path) -> None:
 
 def test_a_small_set_that_was_split_off_is_not(tmp_path: Path) -> None:
     assert of(tmp_path, EN_GL[:60]) == []
+
+
+def test_blank_pairs_of_a_set_are_counted(tmp_path: Path) -> None:
+    (doubt,) = of(tmp_path, EN_GL[100:], dev=[*EN_GL[:60], ("", "a"), ("b", " ")])
+    assert doubt.endswith("dev.en have a blank side: left out")
+    assert doubt.startswith("2 of 62 pairs of ")
 
 
 @pytest.mark.parametrize("name", ["dev", "test"])

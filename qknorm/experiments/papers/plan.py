@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qknorm.data import corpora
+from qknorm.data.splits import SPLITS
 from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell, Runner, is_done
 from qknorm.experiments.minutes import by_plan, kept_plan
@@ -272,7 +273,7 @@ def _files(name: str, folder: Path) -> dict[str, Any]:
         raise InputError(f"{name} needs one train file in each of two languages, such as train.en and train.gl")
     if folder.name.endswith("-".join(reversed(codes))):
         codes.reverse()
-    files = {split: [str(folder / f"{split}.{code}") for code in codes] for split in corpora.SPLITS}
+    files = {split: [str(folder / f"{split}.{code}") for code in codes] for split in SPLITS}
     missing = next((path for both in files.values() for path in both if not Path(path).is_file()), None)
     if missing is not None:
         raise InputError(f"{name} has no {Path(missing).name}; it needs train, dev and test in {' and '.join(codes)}")

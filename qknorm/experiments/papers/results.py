@@ -14,7 +14,7 @@ from qknorm.evaluation.systems import lines_of_test
 from qknorm.experiments.cells import check_same_text
 from qknorm.experiments.minutes import PLAN
 from qknorm.experiments.papers.plan import Contest, Entrant, Experiment
-from qknorm.metrics.short import is_too_short_for_bleu
+from qknorm.metrics.table import is_too_short_for_bleu
 from qknorm.runs.contents import TranslationResult
 from qknorm.runs.recipe import load_recipe
 from qknorm.runs.run import Run

@@ -30,8 +30,8 @@ _SHAPES: dict[int, list[Point]] = {
 
 
 @dataclass(frozen=True)
-class Line:
-    """A curve. Lines of one look and name, such as the seeds of a system, share a place in the legend."""
+class Curve:
+    """Curves of one look and name, such as the seeds of a system, share a place in the legend."""
 
     name: str
     points: Sequence[Point]
@@ -57,14 +57,14 @@ class Interval:
     look: int
 
 
-def line_chart(lines: Sequence[Line], x_name: str, y_name: str, title: str) -> Chart | None:
-    """None where there is nothing to draw; a line without a point, such as of a run just begun, is left out."""
+def curve_chart(curves: Sequence[Curve], x_name: str, y_name: str, title: str) -> Chart | None:
+    """None where there is nothing to draw; a curve without a point, such as of a run just begun, is left out."""
     finite = [
-        Line(line.name, points, line.look)
-        for line in lines
-        if (points := [point for point in line.points if all(map(math.isfinite, point))])
+        Curve(curve.name, points, curve.look)
+        for curve in curves
+        if (points := [point for point in curve.points if all(map(math.isfinite, point))])
     ]
-    points = [point for line in finite for point in line.points]
+    points = [point for curve in finite for point in curve.points]
     if not points:
         return None
     x_ticks = ticks(0.0, max(x for x, _ in points))
@@ -88,15 +88,15 @@ def line_chart(lines: Sequence[Line], x_name: str, y_name: str, title: str) -> C
         _add(svg, "text", "tick middle", label, x=place((x, 0))[0], y=_HEIGHT - _BOTTOM + 18)
     _add(svg, "line", "axis", x1=left, x2=_WIDTH - _RIGHT, y1=_HEIGHT - _BOTTOM, y2=_HEIGHT - _BOTTOM)
     _add(svg, "text", "tick middle", x_name, x=(left + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 6)
-    for line in finite:
-        placed = [place(point) for point in line.points]
-        course = " ".join(f"{'L' if number_ else 'M'}{x:.1f} {y:.1f}" for number_, (x, y) in enumerate(placed))
-        _add(svg, "path", f"line look-{line.look % LOOKS}", d=course)
+    for curve in finite:
+        placed = [place(point) for point in curve.points]
+        course = " ".join(f"{'L' if number else 'M'}{x:.1f} {y:.1f}" for number, (x, y) in enumerate(placed))
+        _add(svg, "path", f"line look-{curve.look % LOOKS}", d=course)
         step = math.ceil(len(placed) / _MOST_MARKERS)
-        for (x, y), value in list(zip(placed, line.points, strict=True))[::-1][::step]:
-            marker = _marker(svg, line.look, x, y)
-            _add(marker, "title", "", f"{line.name}, {x_name} {value[0]:,g}: {y_name} {value[1]:.4g}")
-    legend = list(dict.fromkeys((line.name, line.look) for line in finite))
+        for (x, y), value in list(zip(placed, curve.points, strict=True))[::-1][::step]:
+            marker = _marker(svg, curve.look, x, y)
+            _add(marker, "title", "", f"{curve.name}, {x_name} {value[0]:,g}: {y_name} {value[1]:.4g}")
+    legend = list(dict.fromkeys((curve.name, curve.look) for curve in finite))
     return Chart(_markup(svg), legend, *_table(finite, x_name))
 
 
@@ -104,28 +104,32 @@ def interval_chart(intervals: Sequence[Interval], unit: str, title: str) -> Char
     """One below the other: a dot for the value, a bar for what it might have been."""
     row, top = 46, 8
     height = top + row * len(intervals) + _BOTTOM
-    x_ticks = ticks(min(each.low for each in intervals), max(each.high for each in intervals))
+    x_ticks = ticks(min(interval.low for interval in intervals), max(interval.high for interval in intervals))
     left, right = 16, _WIDTH - 16
-    described = "; ".join(f"{each.name}: {each.value:.2f}, {each.low:.2f} to {each.high:.2f}" for each in intervals)
+    rows = [[bar.name, f"{bar.value:.2f}", f"{bar.low:.2f}", f"{bar.high:.2f}"] for bar in intervals]
+    described = "; ".join(f"{name}: {value}, {low} to {high}" for name, value, low, high in rows)
     svg = _canvas(height, f"{title}. {described}.")
     for x, label in zip(x_ticks, tick_labels(x_ticks), strict=True):
         place = _scaled(x, x_ticks, left, right)
         _add(svg, "line", "rule", x1=place, x2=place, y1=top, y2=height - _BOTTOM)
         _add(svg, "text", "tick middle", label, x=place, y=height - _BOTTOM + 18)
     _add(svg, "text", "tick middle", unit, x=_WIDTH / 2, y=height - 6)
-    for place, each in enumerate(intervals):
+    for place, interval in enumerate(intervals):
         y = top + row * place + 32
-        low, value, high = (_scaled(x, x_ticks, left, right) for x in (each.low, each.value, each.high))
-        _add(svg, "text", "name", each.name, x=left, y=y - 12)
-        look = f"look-{each.look % LOOKS}"
+        low, value, high = (_scaled(x, x_ticks, left, right) for x in (interval.low, interval.value, interval.high))
+        _add(svg, "text", "name", interval.name, x=left, y=y - 12)
+        look = f"look-{interval.look % LOOKS}"
         _add(svg, "line", f"interval {look}", x1=low, x2=high, y1=y, y2=y)
-        _marker(svg, each.look, value, y, size=6)
-    rows = [[each.name, f"{each.value:.2f}", f"{each.low:.2f}", f"{each.high:.2f}"] for each in intervals]
+        _marker(svg, interval.look, value, y, size=6)
+    rows = [
+        [interval.name, f"{interval.value:.2f}", f"{interval.low:.2f}", f"{interval.high:.2f}"]
+        for interval in intervals
+    ]
     return Chart(_markup(svg), [], ["", unit, "from", "to"], rows)
 
 
 def sample(look: int) -> Markup:
-    """A piece of a line, for a legend."""
+    """A piece of a curve, for a legend."""
     svg = ET.Element("svg", {"class": "sample", "viewBox": "0 0 36 14", "aria-hidden": "true"})
     _add(svg, "path", f"line look-{look % LOOKS}", d="M1 7 L35 7")
     _marker(svg, look, 18, 7)
@@ -176,22 +180,22 @@ def _marker(parent: ET.Element, look: int, x: float, y: float, size: float = 4) 
     return _add(parent, "polygon", classes, points=points)
 
 
-def _described(lines: Sequence[Line], y_name: str) -> str:
+def _described(curves: Sequence[Curve], y_name: str) -> str:
     sentences = []
-    for line in lines:
-        if line.points:
-            (_, first), (_, last) = line.points[0], line.points[-1]
+    for curve in curves:
+        if curve.points:
+            (_, first), (_, last) = curve.points[0], curve.points[-1]
             verb = "rises" if last > first else "falls" if last < first else "stays"
-            sentences.append(f"{line.name}: {y_name} {verb} from {first:.4g} to {last:.4g}.")
+            sentences.append(f"{curve.name}: {y_name} {verb} from {first:.4g} to {last:.4g}.")
     return " ".join(sentences)
 
 
-def _table(lines: Sequence[Line], x_name: str) -> tuple[list[str], list[list[str]]]:
+def _table(curves: Sequence[Curve], x_name: str) -> tuple[list[str], list[list[str]]]:
     """The same numbers, a row for each x."""
-    values = [dict(line.points) for line in lines]
-    every = sorted({x for line in values for x in line})
-    rows = [[f"{x:,g}", *(f"{line[x]:.4g}" if x in line else "" for line in values)] for x in every]
-    return [x_name, *(line.name for line in lines)], rows
+    values = [dict(curve.points) for curve in curves]
+    every = sorted({x for points in values for x in points})
+    rows = [[f"{x:,g}", *(f"{points[x]:.4g}" if x in points else "" for points in values)] for x in every]
+    return [x_name, *(curve.name for curve in curves)], rows
 
 
 def _markup(svg: ET.Element) -> Markup:

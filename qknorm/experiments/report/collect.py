@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from qknorm.data.corpus_report import CorpusReport, TextReport
 from qknorm.data.jsonfiles import Stored
@@ -16,8 +15,6 @@ from qknorm.evaluation.scores import detokenized
 from qknorm.experiments.papers.plan import Experiment
 from qknorm.experiments.sweep.about import About
 from qknorm.experiments.sweep.results import PLAN, RunResult, is_sweep, load_about, load_results
-from qknorm.runs.any_recipe import RECIPES
-from qknorm.runs.choices import OneOf
 from qknorm.runs.contents import Scores, ValidationLine
 from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.language_run import LanguageRun
@@ -33,7 +30,7 @@ _DROPPED_SHOWN = 3  # examples of each reason
 class SweepPlan(Stored):
     """The sweep.json of a sweep."""
 
-    task: Annotated[str, OneOf(RECIPES)] = "language"
+    task: str = "language"
 
 
 class _Table(Stored):
@@ -96,6 +93,12 @@ class TrainedLanguageModel:
 
 
 @dataclass(frozen=True)
+class TrainedOther:
+    name: str
+    validations: list[ValidationLine]
+
+
+@dataclass(frozen=True)
 class SweepRuns:
     name: str
     about: About
@@ -109,6 +112,8 @@ class Collection:
     name: str
     translators: list[TrainedTranslator]
     language_models: list[TrainedLanguageModel]
+    others: list[TrainedOther]
+    """Runs of tasks that have no section of their own."""
     sweeps: list[SweepRuns]
     experiments: list[tuple[Experiment, Path]]
     """Those in which the translators take part, with the folder of their runs."""
@@ -126,16 +131,20 @@ def collect(folder: Path) -> Collection:
             f"there is no run in {folder}: neither it nor a folder up to {_DEEPEST} levels below it holds a "
             f"{Run(folder).recipe_file.name} beside a {Run(folder).corpus_file.name}, or a {PLAN}"
         )
-    collection = Collection(folder.resolve().name, [], [], [], [])
+    collection = Collection(folder.resolve().name, [], [], [], [], [])
     endings = [path.resolve().name for path in folders]
     for path, ending in zip(folders, endings, strict=True):
         name = ending if endings.count(ending) == 1 else path.relative_to(folder).as_posix()
         if _is_sweep(path):
             collection.sweeps.append(_sweep(name, path))
-        elif TASKS[Run(path).kind].is_tested:
+            continue
+        recipe = Run(path).recipe
+        if isinstance(recipe, Recipe):
             collection.translators.append(_translator(TranslatorRun(path), name))
-        else:
+        elif isinstance(recipe, LanguageRecipe):
             collection.language_models.append(_language_model(LanguageRun(path), name))
+        else:
+            collection.others.append(TrainedOther(name, Run(path).metrics()))
     for home in dict.fromkeys(run.folder.parent.parent for run in collection.translators):
         collection.experiments.extend((experiment, home) for experiment in _experiments(home))
     return collection
@@ -159,12 +168,15 @@ def _folders_with_runs(folder: Path, levels: int) -> Iterator[Path]:
 
 def _is_sweep(folder: Path) -> bool:
     """Whether a sweep is shown as a whole; any other is a folder with runs in it."""
-    return is_sweep(folder) and TASKS[SweepPlan.of_file(folder / PLAN).task].is_cross_validated
+    if not is_sweep(folder):
+        return False
+    task = TASKS.get(SweepPlan.of_file(folder / PLAN).task)
+    return task is not None and task.is_cross_validated
 
 
 def _is_run(folder: Path) -> bool:
     run = Run(folder)
-    return run.is_begun and run.corpus_file.is_file()
+    return run.is_begun and (run.corpus_file.is_file() or run.metrics_file.is_file())
 
 
 def _by_numbers(name: str) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ from qknorm.experiments.papers import plan as papers
 from qknorm.experiments.papers.plan import Experiment
 from qknorm.experiments.papers.results import Row, planned_for, rate_caveats, result_of
 from qknorm.experiments.report.collect import Tested, TrainedTranslator
-from qknorm.metrics.short import is_too_short_for_bleu
+from qknorm.metrics.table import is_too_short_for_bleu
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ _MACROS = '{% from "parts.html.jinja" import figure, figures, head, listed, scro
 
 
 @dataclass(frozen=True)
-class Part:
+class RenderedSection:
     """A section as HTML, and where on the page it is."""
 
     anchor: str
@@ -56,7 +56,7 @@ def render(collection: Collection) -> str:
         folder=collection.name,
         title=words.heading(names, collection.name),
         sentences=[sentence for section in sections for sentence in section.first_sentences()],
-        parts=list(_parts(sections, environment)),
+        parts=list(_rendered(sections, environment)),
         version=qknorm.__version__,
         style=Markup(style),  # ours, not somebody's text
         script=Markup(script),
@@ -77,13 +77,13 @@ def _environment() -> Environment:
     return environment
 
 
-def _parts(sections: Sequence[Section], environment: Environment) -> Iterator[Part]:
+def _rendered(sections: Sequence[Section], environment: Environment) -> Iterator[RenderedSection]:
     anchors = [section.anchor for section in sections]
     for place, section in enumerate(sections):
         number = anchors[:place].count(section.anchor) + 1
         anchor = section.anchor if anchors.count(section.anchor) == 1 else f"{section.anchor}-{number}"
         template = environment.from_string(_MACROS + section.template)
-        yield Part(anchor, section.title, Markup(template.render(section=section)))
+        yield RenderedSection(anchor, section.title, Markup(template.render(section=section)))
 
 
 def _digest(text: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from qknorm.experiments.report.charts import Chart, Line, Point, line_chart
+from qknorm.experiments.report.charts import Chart, Curve, Point, curve_chart
 from qknorm.experiments.report.material import Material
 from qknorm.runs.contents import ValidationLine
 
@@ -28,7 +28,7 @@ class Section(ABC):
     @property
     def anchor(self) -> str:
         """Its place on the page; page.py tells several of a kind apart."""
-        return type(self).__name__.lower()
+        return type(self).__name__.removesuffix("Section").lower()
 
     def first_sentences(self) -> list[str]:
         """What of it is to be said first, at the head of the page."""
@@ -51,12 +51,12 @@ class Group:
     figures: list[Figure]
 
 
-def figures(title: str, how_to_read: str, lines: Sequence[Line], y_name: str) -> list[Figure]:
+def figures(title: str, how_to_read: str, curves: Sequence[Curve], y_name: str) -> list[Figure]:
     """A figure of curves over the updates, or none where there is nothing to draw."""
-    chart = line_chart(lines, "update", y_name, title)
+    chart = curve_chart(curves, "update", y_name, title)
     return [] if chart is None else [Figure(title, how_to_read, chart)]
 
 
 def course(validations: Sequence[ValidationLine], value: Callable[[ValidationLine], float | None]) -> list[Point]:
     """A number over the updates, where it was measured."""
-    return [(float(each.step), number) for each in validations if (number := value(each)) is not None]
+    return [(float(line.step), number) for line in validations if (number := value(line)) is not None]

@@ -14,7 +14,7 @@ from qknorm.evaluation.significance import Comparison, standings
 from qknorm.evaluation.systems import lines_of_test
 from qknorm.experiments.sweep.answer import Answer, Table
 from qknorm.experiments.sweep.results import RunResult, by_system, is_sweep, load_results, system_of
-from qknorm.metrics.short import is_too_short_for_bleu
+from qknorm.metrics.table import is_too_short_for_bleu
 from qknorm.runs.run import Run
 from qknorm.tasks.table import TASKS
 

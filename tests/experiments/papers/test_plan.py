@@ -48,7 +48,7 @@ def test_systems_that_come_to_the_same_are_run_once(tmp_path: Path) -> None:
 def test_a_row_that_names_a_default_differs_from_one_that_leaves_it_to_the_plan() -> None:
     """At medium the plan decides how many heads the full model has, so eight of them are a row of their own."""
     plan = planned("henry-table4", "medium", "multi30k-en-de")
-    assert {run_of(plan, f"heads-{heads}").recipe.model.heads for heads in (4, 8)} == {4, 8}
+    assert {run_of(plan, f"heads-{heads}").recipe.model_dump()["model"]["heads"] for heads in (4, 8)} == {4, 8}
     assert run_of(plan, "heads-8").name == "multi30k-en-de/heads-8_rate-0.00075_seed-1"
     plan = planned("future-work", "medium", "multi30k-en-de")
     assert run_of(plan, "qknorm").name != run_of(plan, "heads-8").name
@@ -173,7 +173,7 @@ class TestLearningRates:
 
     def test_each_rate_is_a_recipe_of_its_own(self, own: str, talks: str, tmp_path: Path) -> None:
         plan = planned(own, "smoke", talks)
-        peaks = {Path(cell.name).name: cell.recipe.training.peak for cell in plan.runs(tmp_path)}
+        peaks = {Path(cell.name).name: cell.recipe.model_dump()["training"]["peak"] for cell in plan.runs(tmp_path)}
         assert peaks == {
             "qknorm_rate-0.002_seed-1": 0.002, "qknorm_rate-0.004_seed-1": 0.004,
             "p3_rate-0.002_seed-1": 0.002, "p3_rate-0.004_seed-1": 0.004,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from qknorm.experiments.report.charts import Line
+from qknorm.experiments.report.charts import Curve
 from qknorm.experiments.report.section import course, figures
 from tests.contents import validation
 
@@ -11,5 +11,5 @@ def test_a_course_has_the_validations_that_measured_it() -> None:
 
 
 def test_nothing_to_draw_is_no_figure() -> None:
-    assert figures("Loss", "", [Line("x", [], 0)], "loss") == []
-    assert [figure.title for figure in figures("Loss", "", [Line("x", [(1.0, 2.0)], 0)], "loss")] == ["Loss"]
+    assert figures("Loss", "", [Curve("x", [], 0)], "loss") == []
+    assert [figure.title for figure in figures("Loss", "", [Curve("x", [(1.0, 2.0)], 0)], "loss")] == ["Loss"]

@@ -1,6 +1,6 @@
 """The sections of a report in their order on the page: a new one is a file here, and its name in the table.
 
-In the file `corpus` is the class `Corpus`, with its data, its text and its template.
+In the file `corpus` is the class `CorpusSection`, with its data, its text and its template.
 """
 
 from __future__ import annotations
@@ -24,4 +24,4 @@ SECTIONS = (
 
 def kinds_of_sections() -> list[type[Section]]:
     """Their classes."""
-    return [getattr(import_module(f"{__name__}.{name}"), name.capitalize()) for name in SECTIONS]
+    return [getattr(import_module(f"{__name__}.{name}"), f"{name.capitalize()}Section") for name in SECTIONS]

@@ -26,7 +26,7 @@ _NAMES = {"<s>": "(start)", "</s>": "(end)", "<unk>": "(unknown)"}
 
 
 @dataclass(frozen=True)
-class Attention(Section):
+class AttentionSection(Section):
     """`data` goes into the page as JSON; `notes` say which systems are not in it, and why."""
 
     data: list[dict[str, Any]]

@@ -33,6 +33,15 @@ class Cleaning:
     kept: int
     reasons: list[tuple[str, int, str, list[Dropped]]]
 
+    @property
+    def dropped(self) -> int:
+        return sum(count for _, count, *_ in self.reasons)
+
+    @property
+    def set_aside(self) -> int:
+        """Of the pairs that were read; none where dev and test sets were given."""
+        return self.read - self.kept - self.dropped
+
 
 @dataclass(frozen=True)
 class CorpusSummary:
@@ -42,7 +51,7 @@ class CorpusSummary:
 
 
 @dataclass(frozen=True)
-class Corpus(Section):
+class CorpusSection(Section):
     corpora: list[CorpusSummary]
     title = "Corpus"
     template = """
@@ -51,7 +60,8 @@ class Corpus(Section):
 <h3>{{ direction.languages }}{% if section.corpora|length > 1 %}: {{ corpus.used_by }}{% endif %}</h3>
 <p>{{ "{:,}".format(direction.read) }} pairs of sentences were read for training,
 {{ "{:,}".format(direction.kept) }} were kept,
-{{ "{:,}".format(direction.read - direction.kept) }} dropped.
+{{ "{:,}".format(direction.dropped) }} dropped
+{%- if direction.set_aside %}, {{ "{:,}".format(direction.set_aside) }} set aside for dev and test{% endif %}.
 The vocabulary has {{ "{:,}".format(corpus.pieces) }} pieces of words, shared by both languages.</p>
 {% if direction.reasons %}
 {% call scrolling("What was dropped, " ~ direction.languages) %}
@@ -98,7 +108,7 @@ def _corpus_summary(users: Sequence[System]) -> CorpusSummary:
     directions = []
     for direction, about, examples in zip(run.recipe.data.directions, corpus.pairs, run.dropped, strict=True):
         reasons = [
-            (reason, count, _REASONS.get(reason, ""), [each for each in examples if each.reason == reason])
+            (reason, count, _REASONS.get(reason, ""), [pair for pair in examples if pair.reason == reason])
             for reason, count in sorted(about.dropped.items(), key=lambda item: (-item[1], item[0]))
         ]
         directions.append(Cleaning(" → ".join(direction.languages), about.read, about.kept, reasons))

@@ -30,7 +30,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Translation:
+class ShownTranslation:
     system: str
     number: int
     chrf: float
@@ -42,7 +42,7 @@ class Example:
     line: int
     source: str
     reference: str
-    translations: list[Translation]
+    translations: list[ShownTranslation]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Examples(Section):
+class ExamplesSection(Section):
     by_test_set: list[tuple[str, list[Chosen]]]
     several_systems: bool
     title = "Examples"
@@ -92,10 +92,10 @@ def _groups(test_set: TestSet) -> list[Chosen]:
     first, *others = test_set.participants
     compared = [first, max(others, key=lambda participant: participant.bleu)] if others else [first]
     scores = [sentence_chrf(entry.tests[0].hypotheses, test_set.references) for entry in compared]
-    means = [fmean(each) for each in zip(*scores, strict=True)]
+    means = [fmean(of_row) for of_row in zip(*scores, strict=True)]
 
     def examples(rows: Sequence[int]) -> list[Example]:
-        return [_example(test_set, compared, [each[row] for each in scores], row) for row in rows]
+        return [_example(test_set, compared, [of_system[row] for of_system in scores], row) for row in rows]
 
     # Of equally good translations the longer ones say more.
     ranked = sorted(range(len(means)), key=lambda row: (-means[row], -len(test_set.sources[row]), row))
@@ -128,7 +128,7 @@ def _example(test_set: TestSet, compared: Sequence[Participant], scores: Sequenc
         test_set.sources[row],
         reference,
         [
-            Translation(
+            ShownTranslation(
                 entry.system.name,
                 entry.system.number,
                 score,

@@ -9,16 +9,16 @@ from statistics import fmean
 from typing import Self
 
 from qknorm.experiments.report import words
-from qknorm.experiments.report.charts import Line
+from qknorm.experiments.report.charts import Curve
 from qknorm.experiments.report.collect import TrainedLanguageModel
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Figure, Group, Section, course, figures
-from qknorm.experiments.report.sections.sharpness import scale_lines
+from qknorm.experiments.report.sections.sharpness import scale_curves
 from qknorm.runs.contents import LayerAttention, ValidationLine
 
 
 @dataclass(frozen=True)
-class Language(Section):
+class LanguageSection(Section):
     sentences: list[str]
     runs: list[tuple[TrainedLanguageModel, str]]
     """Each with its attention in words."""
@@ -70,7 +70,10 @@ class Language(Section):
                 _lead(texts),
                 [(run, words.attention(run.recipe.model)) for run in runs],
                 [_curves(same, several=len(texts) > 1) for same in texts],
-                [Group(run.name, "" if run.validations else "has no validation yet.", _diagnosis(run)) for run in runs],
+                [
+                    Group(run.name, "" if run.validations else "has no validation yet.", _diagnosis(run.validations))
+                    for run in runs
+                ],
             )
         ]
 
@@ -106,54 +109,50 @@ def _about_best(runs: Sequence[TrainedLanguageModel]) -> str:
 
 def _curves(same: Sequence[tuple[int, TrainedLanguageModel]], several: bool) -> Group:
     """The validation losses of the models of one text."""
-    lines = [Line(run.name, course(run.validations, lambda each: each.val_loss), number) for number, run in same]
+    curves = [Curve(run.name, course(run.validations, lambda line: line.val_loss), number) for number, run in same]
     how = (
         "How surprised a model is by the next character of a text it has not learned from (in nats): lower is "
         "better, and a curve that turns upwards means learning by heart."
     )
     title = f"a text of {same[0][1].text.characters:,} characters" if several else ""
-    return Group(title, "", figures("Validation loss", how, lines, "validation loss"))
+    return Group(title, "", figures("Validation loss", how, curves, "validation loss"))
 
 
-def _diagnosis(run: TrainedLanguageModel) -> list[Figure]:
-    """g, and what the attention of each layer looks like, mean over its heads."""
-    validations = run.validations
+# What the attention of a layer looks like, mean over its heads: title, how to read it, the axis, the number.
+_MEASURES: tuple[tuple[str, str, str, Callable[[LayerAttention], float | None]], ...] = (
+    (
+        "How spread out attention is",
+        "Entropy of the weights: 1 means that all characters before are looked at alike, 0 that a single one is.",
+        "entropy / maximum",
+        lambda layer: fmean(layer.entropy),
+    ),
+    (
+        "How much of it is saturated",
+        "The share of positions that give more than 99 % of their weight to one character: there, nothing is "
+        "learned about the others.",
+        "share of rows",
+        lambda layer: fmean(layer.saturated),
+    ),
+    (
+        "How much of the range is used",
+        "The largest product of a query and a key beside the bound that normalisation sets: at 1 a layer cannot be "
+        "sharper, whatever it would like.",
+        "largest / bound",
+        lambda layer: None if layer.use_of_bound is None else fmean(layer.use_of_bound),
+    ),
+)
 
-    def lines(value: Callable[[LayerAttention], float | None]) -> list[Line]:
-        return [
-            Line(f"layer {layer + 1}", course(validations, _of_layer(layer, value)), layer)
-            for layer in range(max((len(each.attention) for each in validations), default=0))
-        ]
 
-    return [
-        *figures(
-            "g of each layer",
-            "The learned factor that decides how sharply a layer looks: larger means sharper.",
-            scale_lines(validations, ".*", None), "g",
-        ),
-        *figures(
-            "How spread out attention is",
-            "Entropy of the weights: 1 means that all characters before are looked at alike, 0 that a single one is.",
-            lines(lambda layer: fmean(layer.entropy)), "entropy / maximum",
-        ),
-        *figures(
-            "How much of it is saturated",
-            "The share of positions that give more than 99 % of their weight to one character: there, nothing is "
-            "learned about the others.",
-            lines(lambda layer: fmean(layer.saturated)), "share of rows",
-        ),
-        *figures(
-            "How much of the range is used",
-            "The largest product of a query and a key beside the bound that normalisation sets: at 1 a layer cannot be "
-            "sharper, whatever it would like.",
-            lines(_use_of_bound), "largest / bound",
-        ),
-    ]  # fmt: skip
+def _diagnosis(validations: Sequence[ValidationLine]) -> list[Figure]:
+    """g, and what the attention of each layer looks like."""
+    how = "The learned factor that decides how sharply a layer looks: larger means sharper."
+    shown = figures("g of each layer", how, scale_curves(validations, ".*", None), "g")
+    layers = range(max((len(line.attention) for line in validations), default=0))
+    for title, how_to_read, y_name, value in _MEASURES:
+        curves = [Curve(f"layer {layer + 1}", course(validations, _of_layer(layer, value)), layer) for layer in layers]
+        shown += figures(title, how_to_read, curves, y_name)
+    return shown
 
 
 def _of_layer(number: int, value: Callable[[LayerAttention], float | None]) -> Callable[[ValidationLine], float | None]:
-    return lambda each: value(each.attention[number]) if number < len(each.attention) else None
-
-
-def _use_of_bound(layer: LayerAttention) -> float | None:
-    return None if layer.use_of_bound is None else fmean(layer.use_of_bound)
+    return lambda line: value(line.attention[number]) if number < len(line.attention) else None

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from qknorm.experiments.report.charts import Line
+from qknorm.experiments.report.charts import Curve
+from qknorm.experiments.report.collect import TrainedOther
 from qknorm.experiments.report.contests import System
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Figure, Group, Section, course, figures
@@ -14,7 +15,7 @@ from qknorm.runs.contents import ValidationLine
 
 
 @dataclass(frozen=True)
-class Learning(Section):
+class LearningSection(Section):
     """Curves, a group for each origin of the text."""
 
     groups: list[Group]
@@ -28,7 +29,8 @@ class Learning(Section):
 
     @classmethod
     def of(cls, material: Material) -> list[Self]:
-        return [cls(_groups(material.systems))] if material.systems else []
+        groups = [*_groups(material.systems), *map(_other, material.collection.others)]
+        return [cls(groups)] if groups else []
 
 
 def _groups(systems: Sequence[System]) -> list[Group]:
@@ -48,18 +50,27 @@ def _groups(systems: Sequence[System]) -> list[Group]:
                     "Score while learning",
                     "Quality on the dev set (sentences that are not learned from) after this many updates of the "
                     "model: higher is better, and a curve that still rises at its end could have gone on.",
-                    learned, "dev BLEU", lambda each: each.dev_bleu,
+                    learned, "dev BLEU", lambda line: line.dev_bleu,
                 ),
                 *_curves(
                     "Loss while learning",
                     "How surprised the model is by the right translation of the dev set, per piece of a word: lower is "
                     "better, and a curve that turns upwards means learning by heart.",
-                    learned, "dev loss", lambda each: each.dev_loss,
+                    learned, "dev loss", lambda line: line.dev_loss,
                 ),
             ],
         )
         for origin, learned in by_origin.items()
     ]  # fmt: skip
+
+
+def _other(run: TrainedOther) -> Group:
+    """Every measure of a run of which no more is known."""
+    shown: list[Figure] = []
+    for name in dict.fromkeys(name for line in run.validations for name in line.measures):
+        points = [(float(line.step), line.measures[name]) for line in run.validations if name in line.measures]
+        shown += figures(name, "", [Curve(run.name, points, 0)], name)
+    return Group(run.name, "", shown)
 
 
 def _curves(
@@ -69,7 +80,7 @@ def _curves(
     y_name: str,
     value: Callable[[ValidationLine], float | None],
 ) -> list[Figure]:
-    lines = [
-        Line(system.name, course(run.validations, value), system.number) for system in systems for run in system.runs
+    curves = [
+        Curve(system.name, course(run.validations, value), system.number) for system in systems for run in system.runs
     ]
-    return figures(title, how_to_read, lines, y_name)
+    return figures(title, how_to_read, curves, y_name)

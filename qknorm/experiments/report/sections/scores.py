@@ -20,7 +20,7 @@ from qknorm.metrics.script import bleu_tokenizer
 
 
 @dataclass(frozen=True)
-class Line:
+class ScoreRow:
     """A row of a table as it is shown."""
 
     entry: Entry
@@ -34,7 +34,7 @@ class ScoreTable:
     about: list[tuple[str, str]]
     """Of an experiment: what was asked, how it was tried, and what it cannot say."""
     columns: list[str]
-    lines: list[Line]
+    rows: list[ScoreRow]
     figure: Figure
     verdicts: list[str]
     terms: list[tuple[str, str]]
@@ -42,7 +42,7 @@ class ScoreTable:
 
 
 @dataclass(frozen=True)
-class Scores(Section):
+class ScoresSection(Section):
     sentences: list[str]
     tables: list[ScoreTable]
     title = "Scores"
@@ -57,12 +57,12 @@ class Scores(Section):
 <table class="scores">
   {{ head(table.columns) }}
   <tbody>
-    {% for line in table.lines %}
+    {% for row in table.rows %}
     <tr>
-      <th scope="row">{{ sample(line.entry.system.number) }} {{ line.name }}
-        {%- if line.name != line.entry.system.name %} <span class="label">{{ line.entry.system.name }}</span>{% endif %}
+      <th scope="row">{{ sample(row.entry.system.number) }} {{ row.name }}
+        {%- if row.name != row.entry.system.name %} <span class="label">{{ row.entry.system.name }}</span>{% endif %}
       </th>
-      <td><b>{{ line.cells[0] }}</b></td>{% for cell in line.cells[1:] %}<td>{{ cell }}</td>{% endfor %}
+      <td><b>{{ row.cells[0] }}</b></td>{% for cell in row.cells[1:] %}<td>{{ cell }}</td>{% endfor %}
     </tr>
     {% endfor %}
   </tbody>
@@ -92,14 +92,14 @@ class Scores(Section):
 def _table(contest: Contest) -> ScoreTable:
     cells = [_cells(entry) for entry in contest.entries]
     columns = [name for name in cells[0] if any(row[name] for row in cells)]
-    lines = [
-        Line(entry, entry.compared.name, [row[name] for name in columns])
+    rows = [
+        ScoreRow(entry, entry.compared.name, [row[name] for name in columns])
         for entry, row in zip(contest.entries, cells, strict=True)
     ]
-    is_said_above = contest.experiment is None and len(lines) <= 2  # of two systems the head of the page says it
+    is_said_above = contest.experiment is None and len(rows) <= 2  # of two systems the head of the page says it
     sentences = [] if is_said_above else _verdicts(contest)
     terms = _terms(contest, columns)
-    return ScoreTable(contest, _about(contest), ["system", *columns], lines, _figure(contest), sentences, terms)
+    return ScoreTable(contest, _about(contest), ["system", *columns], rows, _figure(contest), sentences, terms)
 
 
 def _verdicts(contest: Contest) -> list[str]:

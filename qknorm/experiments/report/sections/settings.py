@@ -16,7 +16,7 @@ from qknorm.runs.recipe_part import RecipePart
 
 
 @dataclass(frozen=True)
-class Settings(Section):
+class SettingsSection(Section):
     names: list[str]
     """Of the systems."""
     differences: list[tuple[str, list[str]]]

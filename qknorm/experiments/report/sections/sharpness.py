@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from qknorm.experiments.report import words
-from qknorm.experiments.report.charts import Line
+from qknorm.experiments.report.charts import Curve, Point
 from qknorm.experiments.report.contests import System
 from qknorm.experiments.report.material import Material
-from qknorm.experiments.report.section import Figure, Group, Section, figures
+from qknorm.experiments.report.section import Figure, Group, Section, course, figures
 from qknorm.runs.contents import ValidationLine
 
 _KINDS = {
@@ -22,7 +22,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Sharpness(Section):
+class SharpnessSection(Section):
     groups: list[Group]
     several_seeds: bool
     title = "Sharpness g"
@@ -50,21 +50,24 @@ def _group(system: System) -> Group:
     run = system.first
     if run.recipe.model.qk_norm.kind != "lp":
         return Group(system.name, f"has no g: its attention is that of {words.attention(run.recipe.model)}.", [])
-    if not any(each.scales for each in run.validations):
+    if not any(line.scales for line in run.validations):
         return Group(system.name, "has learned no g so far.", [])
     charts: list[Figure] = []
     for pattern, (kind, meaning) in _KINDS.items():
-        lines = scale_lines(run.validations, pattern, run.scale_start)
+        curves = scale_curves(run.validations, pattern, run.scale_start)
         how = f"How sharply {meaning}: a curve that falls means that a layer came to look at more pieces at once."
-        charts += figures(kind, how, lines, "g")
+        charts += figures(kind, how, curves, "g")
     return Group(system.name, "", charts)
 
 
-def scale_lines(validations: Sequence[ValidationLine], pattern: str, start: float | None) -> list[Line]:
+def scale_curves(validations: Sequence[ValidationLine], pattern: str, start: float | None) -> list[Curve]:
     """g of each layer whose name fits, from its start on; where every head has its own, their mean."""
-    names = dict.fromkeys(name for each in validations for name in each.scales if re.fullmatch(pattern, name))
-    lines = []
-    for layer, name in enumerate(names):
-        course = [(float(each.step), each.mean_scales[name]) for each in validations if name in each.scales]
-        lines.append(Line(f"layer {layer + 1}", [(0.0, start), *course] if start is not None else course, layer))
-    return lines
+    names = dict.fromkeys(name for line in validations for name in line.scales if re.fullmatch(pattern, name))
+    first = [] if start is None else [(0.0, start)]
+    return [
+        Curve(f"layer {layer + 1}", [*first, *_points(validations, name)], layer) for layer, name in enumerate(names)
+    ]
+
+
+def _points(validations: Sequence[ValidationLine], name: str) -> list[Point]:
+    return course(validations, lambda line: line.mean_scales.get(name))

@@ -27,7 +27,7 @@ class Embedded:
 
 
 @dataclass(frozen=True)
-class Sweep(Section):
+class SweepSection(Section):
     """The statistics and figures of the runs as they are now, so that those of a sweep under way agree."""
 
     title: str

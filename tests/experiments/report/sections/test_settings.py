@@ -4,10 +4,10 @@ from pathlib import Path
 
 from qknorm.experiments.report.collect import collect
 from qknorm.experiments.report.material import material_of
-from qknorm.experiments.report.sections.settings import Settings
+from qknorm.experiments.report.sections.settings import SettingsSection
 
 
 def test_only_settings_that_differ_are_compared(both: Path) -> None:
-    (section,) = Settings.of(material_of(collect(both)))
+    (section,) = SettingsSection.of(material_of(collect(both)))
     assert section.differences == [("training.budget", ["512", "1024"])]
     assert [name for name, _ in section.recipes] == section.names
