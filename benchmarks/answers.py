@@ -14,7 +14,7 @@ import yaml
 from qknorm.experiments.papers.differences_figure import draw_rows
 from qknorm.experiments.papers.results import Row
 
-MEASURED = Path("docs/measured")
+MEASURED = Path(__file__).parents[1] / "docs/measured"
 
 
 def comparisons() -> list[Row]:
@@ -35,8 +35,12 @@ def comparisons() -> list[Row]:
     ]
 
 
-if __name__ == "__main__":
+def draw(folder: Path) -> None:
     title = "QKNorm + LayerNorm against the first paper's baseline"
-    drawn = draw_rows(comparisons(), "the baseline", title, MEASURED / "answers")
+    drawn = draw_rows(comparisons(), "the baseline", title, folder / "answers")
     for kind in (".svg", ".pdf"):
         drawn.with_suffix(kind).unlink()  # the page shows the PNG
+
+
+if __name__ == "__main__":
+    draw(MEASURED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +36,6 @@ ORDER = [
 HEIGHT = {room: floor for floor, rooms in enumerate(ORDER) for room in rooms}
 # The package as somebody imports it: its names lie above, and are fetched when they are asked for.
 FRONT = {"__init__", "__main__"}
-MODULES = sorted(PACKAGE.rglob("*.py"))
 
 TESTS = ROOT / "tests"
 # Tests of what is true of a whole room or of the project, and not of one module.
@@ -69,106 +69,124 @@ TESTED_BY = {
 }
 
 
-def room_of(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
+# The library is for programs that have torch, and what torch brings; anything else is imported when it is asked for.
+LIBRARY, BROUGHT = ("ops", "attention"), {"torch", "filelock", "qknorm"}
+HOMES = qknorm._HOMES
+NAME = re.compile(r"qknorm(\.\w+)+\.?")
 
 
-def imported(path: Path) -> Iterator[str]:
-    """The modules of this package that a file imports: at its top, in functions, by a string, or through the front."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "qknorm":
-            yield from ({home_of(f"{node.module}.{alias.name}") for alias in node.names} - {""}) or {node.module}
+def syntax(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+TREES = {path.relative_to(PACKAGE).as_posix(): syntax(path) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def room_of(file: str) -> str:
+    """The room of a file: `ops` of ops/lp.py, `cli` of cli.py."""
+    return file.partition("/")[0].removesuffix(".py")
+
+
+def file_of(module: str) -> str | None:
+    """The file of qknorm.ops.lp, or of the module that a name such as qknorm.ops.lp.lp_normalize is in."""
+    parts = module.split(".")[1:]
+    while parts:
+        for file in ("/".join(parts) + ".py", "/".join(parts) + "/__init__.py"):
+            if file in TREES:
+                return file
+        parts.pop()
+    return None
+
+
+def names_imported(tree: ast.AST, file: str) -> Iterator[str]:
+    """Whatever a file imports, at its top or inside of functions, or names: `import_module("qknorm.data")`, too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{file} imports from where it lies; say the whole name"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "qknorm")
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
+            yield node.value.removesuffix(".")
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "qknorm":
-            yield home_of(f"qknorm.{node.attr}") or "qknorm"
-        elif isinstance(node, ast.Constant) and re.fullmatch(r"qknorm(\.\w+)+\.?", str(node.value)):
-            yield str(node.value).removesuffix(".")
+            yield f"qknorm.{node.attr}"
 
 
-def home_of(name: str) -> str:
-    """The module that a name is, or that has what the front calls so; "" if it is neither."""
-    place = ROOT / name.replace(".", "/")
-    is_module = place.with_suffix(".py").exists() or (place / "__init__.py").exists()
-    return name if is_module else qknorm._HOMES.get(name.removeprefix("qknorm."), "")
+def imported(file: str) -> set[str]:
+    """The files of this package that a file imports; names of `qknorm` itself count as where they live."""
+    names = names_imported(TREES[file], file)
+    whole = (HOMES.get(name.removeprefix("qknorm."), name) for name in names if name.split(".")[0] == "qknorm")
+    return {other for name in whole if (other := file_of(name)) is not None and other != file}
+
+
+IMPORTED = {file: imported(file) for file in TREES if room_of(file) not in FRONT}
+
+
+def test_stairs_only_go_down() -> None:
+    up = [
+        f"{file} imports {other}"
+        for file, others in IMPORTED.items()
+        for other in others
+        if room_of(other) != room_of(file) and HEIGHT[room_of(other)] >= HEIGHT[room_of(file)]
+    ]
+    assert up == []
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "from qknorm.hf.layers import from_hf",
-        "from qknorm.hf import from_hf",
+        "from qknorm.hf import layers",
         "from qknorm import hf",
-        "import qknorm.hf",
-        "def late():\n    import qknorm\n    qknorm.hf.from_hf()",
-        "importlib.import_module('qknorm.hf.layers')",
-        "importlib.import_module(f'qknorm.hf.{name}')",
+        "import qknorm.hf.layers as layers",
+        "def f(): import qknorm.hf",
+        "import_module('qknorm.hf.layers')",
+        "import_module(f'qknorm.hf.{name}')",
+        "import qknorm\nqknorm.hf",
     ],
 )
-def test_an_import_is_seen_however_it_is_written(line: str, tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text(line)
-    assert "hf" in {room_of(module) for module in imported(tmp_path / "module.py")}
-    (tmp_path / "module.py").write_text("import qknorm\nqknorm.Translator")
-    assert "decoding" in {room_of(module) for module in imported(tmp_path / "module.py")}
+def test_every_way_to_import_is_seen(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TREES, "attention/new.py", ast.parse(f"{line}\nqknorm.Translator"))
+    assert {room_of(other) for other in imported("attention/new.py")} == {"hf", "decoding"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_stairs_only_go_down(path: Path) -> None:
-    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    if room in FRONT:
-        return
-    for module in imported(path):
-        other = room_of(module)
-        if other not in FRONT:
-            assert other == room or HEIGHT[other] < HEIGHT[room], f"{room} imports {module}, which is not below it"
+def test_the_library_needs_torch_alone() -> None:
+    for file in (file for file in TREES if room_of(file) in LIBRARY):
+        tops = [node for node in TREES[file].body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        packages = {name.split(".")[0] for node in tops for name in names_imported(node, file)}
+        assert packages - sys.stdlib_module_names <= BROUGHT, file
 
 
 def test_inside_a_room_nothing_goes_in_a_circle() -> None:
-    edges = {}
-    for path in MODULES:
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        own = {module for module in imported(path) if module.startswith(f"qknorm.{room_of(name)}.")}
-        edges[name] = {module for module in own if module != name}
     done: set[str] = set()
 
-    def visit(module: str, way: tuple[str, ...]) -> None:
-        assert module not in way, " -> ".join((*way, module))
-        if module not in done:
-            for other in sorted(edges.get(module, ())):
-                visit(other, (*way, module))
-            done.add(module)
+    def visit(file: str, way: tuple[str, ...]) -> None:
+        assert file not in way, " -> ".join((*way, file))
+        if file not in done:
+            for other in sorted(IMPORTED.get(file, ())):
+                if room_of(other) == room_of(file):
+                    visit(other, (*way, file))
+            done.add(file)
 
-    for module in edges:
-        visit(module, ())
+    for file in IMPORTED:
+        visit(file, ())
+
+
+def page() -> str:
+    return (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 
 
 def rooms_of_the_picture() -> dict[str, str]:
     """What docs/architecture.md shows of each room: its name, and the lines about it."""
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    (picture,) = re.findall(r"^```\nqknorm/\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (picture,) = re.findall(r"^```\nqknorm/\n(.*?)^```", page(), re.DOTALL | re.MULTILINE)
     package = picture.partition("\ntests/")[0]
-    result = re.findall(r"^  (\w+)(?:/|\.py) (.*?)(?=^  \w|\Z)", package, re.DOTALL | re.MULTILINE)
-    return dict(result)
+    return dict(re.findall(r"^  (\w+)(?:/|\.py) (.*?)(?=^  \w|\Z)", package, re.DOTALL | re.MULTILINE))
 
 
-def test_the_picture_shows_every_room_and_no_other() -> None:
-    rooms = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
-    assert rooms_of_the_picture().keys() == {*rooms, "recipes"} - FRONT
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_the_picture_shows_every_file(path: Path) -> None:
-    room, *inside = path.relative_to(PACKAGE).parts
-    if inside and path.name != "__init__.py":
-        assert re.search(rf"\b{path.stem}\b", rooms_of_the_picture()[room])
-
-
-def hops() -> list[tuple[str, str]]:
-    """What the walks of docs/architecture.md name: a file, and a function or class in it or nothing."""
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    walks = page.partition("## Three walks")[2].partition("\n## ")[0]
-    return [(file, name) for file, name in re.findall(r"\| `([\w/.]+)(?:: ([\w.]+))?` \|$", walks, re.MULTILINE)]
+def test_the_picture_shows_every_room_and_every_file_and_no_other_room() -> None:
+    shown = rooms_of_the_picture()
+    assert shown.keys() == {*map(room_of, TREES), "recipes"} - FRONT
+    files = [file for file in TREES if "/" in file and not file.endswith("__init__.py")]
+    assert [file for file in files if not re.search(rf"\b{Path(file).stem}\b", shown[room_of(file)])] == []
 
 
 def names_in(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
@@ -179,43 +197,36 @@ def names_in(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
             yield from names_in(node.body, f"{node.name}.")
 
 
-@pytest.mark.parametrize(("file", "name"), hops())
-def test_every_hop_of_a_walk_exists(file: str, name: str) -> None:
-    text = (PACKAGE / file).read_text(encoding="utf-8")
-    assert not name or name in set(names_in(ast.parse(text).body))
+def test_every_hop_of_the_three_walks_exists() -> None:
+    """A walk names a file, and mostly a function or class in it."""
+    walks = page().partition("## Three walks")[2].partition("\n## ")[0]
+    hops = re.findall(r"\| `([\w/.]+)(?:: ([\w.]+))?` \|$", walks, re.MULTILINE)
+    assert len(hops) > 20
+    assert [(file, name) for file, name in hops if not (PACKAGE / file).is_file()] == []
+    assert [(file, name) for file, name in hops if name and name not in names_in(TREES[file].body)] == []
 
 
-def test_there_are_three_walks() -> None:
-    assert len(hops()) > 20
-
-
-def mirror_of(path: Path) -> str:
+def mirror_of(file: str) -> str:
     """Where the tests of a module are: those of ops/_build.py in ops/test_build.py."""
-    module = path.relative_to(PACKAGE)
+    module = Path(file)
     return module.with_name(f"test_{module.stem.lstrip('_')}.py").as_posix()
 
 
-def has_logic(path: Path) -> bool:
+def has_logic(file: str) -> bool:
     """Whether a module does something itself: commands only hand arguments on, and the journeys run them."""
-    is_handing_on = path.relative_to(PACKAGE).parts[0] in {"commands", "cli.py"} or path.name == "__init__.py"
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    return any(isinstance(node, ast.FunctionDef) for node in nodes) and not is_handing_on
+    is_handing_on = room_of(file) in {"commands", "cli"} or file.endswith("__init__.py")
+    return not is_handing_on and any(isinstance(node, ast.FunctionDef) for node in ast.walk(TREES[file]))
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in MODULES if has_logic(path)], ids=lambda path: str(path.relative_to(PACKAGE))
-)
-def test_every_module_has_its_tests(path: Path) -> None:
-    module = path.relative_to(PACKAGE).as_posix()
-    assert (TESTS / TESTED_BY.get(module, mirror_of(path))).is_file()
-    assert module not in TESTED_BY or not (TESTS / mirror_of(path)).exists()
+def test_every_module_has_its_tests() -> None:
+    tested = {file: TESTED_BY.get(file, mirror_of(file)) for file in TREES if has_logic(file)}
+    assert {file: test for file, test in tested.items() if not (TESTS / test).is_file()} == {}
+    assert [file for file in TESTED_BY if file not in TREES or (TESTS / mirror_of(file)).exists()] == []
 
 
 def test_every_test_has_its_module() -> None:
-    mirrors = {mirror_of(path) for path in MODULES} | {
-        mirror_of(path.parent) for path in MODULES if path.name == "__init__.py" and path.parent != PACKAGE
-    }
+    mirrors = {mirror_of(file) for file in TREES}
+    mirrors |= {mirror_of(str(Path(file).parent)) for file in TREES if file.endswith("/__init__.py")}
     files = {path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py")}
     of_package = {file for file in files if not file.startswith(("journeys/", "benchmarks/"))}
     assert of_package - mirrors == OF_ROOMS
-    assert {(PACKAGE / module).is_file() for module in TESTED_BY} == {True}

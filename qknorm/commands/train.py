@@ -73,7 +73,7 @@ def _train(
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():
         folder, more = recipe, minutes
-        chosen = load_any_recipe(Run.open(folder).recipe_file, settings, is_of_run=True)
+        chosen = load_any_recipe(Run.open(folder).recipe_file, settings)
     elif is_memory(recipe) and recipe.exists():
         raise InputError(f"{recipe} holds text, not a recipe; {_how_to_import(recipe)}")
     else:

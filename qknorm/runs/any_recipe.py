@@ -12,7 +12,7 @@ from typing import Any
 
 from qknorm.errors import InputError
 from qknorm.runs.language_recipe import LanguageRecipe
-from qknorm.runs.recipe import AnyRecipe, Recipe, checked, read_recipe, say_what_is_renamed, with_overrides
+from qknorm.runs.recipe import AnyRecipe, Recipe, checked, read_recipe, with_overrides
 
 RECIPES: dict[str, type[AnyRecipe]] = {"translation": Recipe, "language": LanguageRecipe}
 """By task. A new one is its recipe here, and its description in `tasks`."""
@@ -31,17 +31,12 @@ SWEEP_KEYS = {
 """What `qknorm sweep` reads beside the recipe of its runs."""
 
 
-def load_any_recipe(path: Path, overrides: Sequence[str] = (), is_of_run: bool = False) -> AnyRecipe:
-    """Read a recipe of the task that it names; of a translation where it names none.
-
-    is_of_run: it lies in a run folder, so nobody is told what its keys of earlier versions are called now.
-    """
+def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> AnyRecipe:
+    """Read a recipe of the task that it names; of a translation where it names none."""
     content = read_recipe(path)
     if not SWEEP_KEYS.keys().isdisjoint(content):
         raise InputError(f"{path} is a sweep of many runs; try: qknorm sweep {shlex.quote(str(path))}")
     kind = kind_of(content, str(path))
-    if not is_of_run:
-        say_what_is_renamed(kind, content)
     return checked(kind, with_overrides(kind, content, overrides), str(path))
 
 

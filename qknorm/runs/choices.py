@@ -21,9 +21,12 @@ class OneOf:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._checked)
 
+    @property
+    def names(self) -> list[str]:
+        return [name for name, entry in self.table.items() if self.fits(entry)]
+
     def _checked(self, name: Any) -> str:
-        names = [name for name, entry in self.table.items() if self.fits(entry)]
-        if name in names:
+        if name in self.names:
             return str(name)
-        *others, last = map(repr, names)
+        *others, last = map(repr, self.names)
         raise PydanticCustomError("one_of", "Input should be {names}", {"names": f"{', '.join(others)} or {last}"})

@@ -5,26 +5,22 @@ runs/NAME/  beside what every run has: characters.json
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from qknorm.data.characters import Characters, Text
 from qknorm.data.corpus_report import TextReport
 from qknorm.errors import InputError
 from qknorm.models.gpt import GPT, GPTConfig
 from qknorm.runs.language_recipe import GPTRecipe, LanguageRecipe
-from qknorm.runs.run import Run, other_text
+from qknorm.runs.run import InFolder, Run, other_text
 
 
 class LanguageRun(Run):
     """A language model on disk."""
 
+    characters_file = InFolder("characters.json")
+
     @property
     def recipe(self) -> LanguageRecipe:
         return self.recipe_of(LanguageRecipe)
-
-    @property
-    def characters_file(self) -> Path:
-        return self.folder / "characters.json"
 
     @property
     def characters(self) -> Characters:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 import shlex
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
@@ -24,7 +23,7 @@ from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.optimisation.schedules import SCHEDULES
 from qknorm.runs.choices import OneOf
 from qknorm.runs.norm_recipe import LpRecipe, NormRecipe, WithNorm, options_apart
-from qknorm.runs.recipe_part import RecipePart, Renamed
+from qknorm.runs.recipe_part import RecipePart
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Precision = Literal["float32", "bf16", "fp16"]
@@ -47,6 +46,7 @@ _KEYS_OF_OTHERS = {
     **dict.fromkeys(("num_layers", "layers"), ("encoder_layers", "decoder_layers", "layers")),
     **dict.fromkeys(("vocab_size", "vocabulary"), ("merges",)),
     **dict.fromkeys(("beam", "beams", "num_beams"), ("beam_size",)),
+    "attention": ("qk_norm",),
     **dict.fromkeys(("device", "cuda", "gpu"), ()),
 }
 """Keys that people know from other programs, and those that mean it here. A GPU is used where there is one."""
@@ -134,8 +134,6 @@ class DataRecipe(DirectionRecipe):
 class ModelRecipe(WithNorm):
     """The shape of the translator; the defaults are the first paper's base model."""
 
-    old_keys: ClassVar[Mapping[str, Renamed]] = {"attention": Renamed("qk_norm", {"dot": "none"})}
-
     dim: int = Field(TranslatorConfig.dim, ge=2)
     """Width of the model."""
     feed_forward: int = Field(TranslatorConfig.feed_forward, ge=1)
@@ -166,6 +164,15 @@ class ModelRecipe(WithNorm):
     """Inside the feed-forward layers."""
     embedding_dropout: float = Field(TranslatorConfig.embedding_dropout, ge=0, lt=1)
     """Of the input vectors."""
+
+    @classmethod
+    def as_written_now(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        """In the first recipes `qk_norm` was called `attention`, and its `none` was `dot`."""
+        now = dict(content)
+        if "attention" in now:
+            former = now.pop("attention")
+            now.setdefault("qk_norm", "none" if former == "dot" else former)
+        return super().as_written_now(now)
 
     @model_validator(mode="after")
     def _possible(self) -> ModelRecipe:
@@ -317,8 +324,8 @@ def settled(given: Recipe, begun: Recipe) -> Recipe:
     """A recipe with minutes, and what was planned for it when its run was begun."""
     if given.minutes is None:
         return given
-    own = given.model_dump(exclude_unset=True, exclude={"minutes"})
-    return laid_over_plan(begun.model_dump(exclude={"minutes"}), own, given.name)
+    asked = given.model_dump(exclude_unset=True, exclude={"minutes"})
+    return laid_over_plan(begun.model_dump(exclude={"minutes"}), asked, given.name)
 
 
 def laid_over_plan(plan: Mapping[str, Any], given: Mapping[str, Any], where: str) -> Recipe:
@@ -385,9 +392,9 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 def _file_of(path: Path) -> Path:
     """The file itself or, where there is none, the recipe of that name that comes with the package: `phrasebook`."""
-    own = _RECIPES / f"{path.stem}.yaml"
+    packaged = _RECIPES / f"{path.stem}.yaml"
     is_name = path.suffix in ("", ".yaml") and path.parent in (Path(), Path("recipes"))
-    return own if is_name and not path.exists() and own.is_file() else path
+    return packaged if is_name and not path.exists() and packaged.is_file() else path
 
 
 def settings_for_files(source: Path, target: Path) -> dict[str, Any]:
@@ -408,42 +415,8 @@ def with_overrides(kind: type[RecipePart], content: Mapping[str, Any], overrides
     """The content changed by `key=value`; nothing is checked yet."""
     changed = {key: options_apart(value) if isinstance(value, dict) else value for key, value in content.items()}
     for override in overrides:
-        setting = _with_new_key(override, kind)
-        _forget_old_name(setting, changed, kind)
-        _apply(setting, changed, keys_of(kind))
+        _apply(override, changed, keys_of(kind))
     return changed
-
-
-def say_what_is_renamed(kind: type[RecipePart], content: Mapping[str, Any]) -> None:
-    """Tell somebody who wrote a recipe what its keys of earlier versions are called now."""
-    for part, own in parts_of(kind).items():
-        given = content.get(part)
-        for old in own.old_keys:
-            if isinstance(given, dict) and old in given:
-                _with_new_key(f"{part}.{old}={given[old]}", kind)
-
-
-def _with_new_key(setting: str, kind: type[RecipePart]) -> str:
-    """A setting such as attention=dot as it is written now, which is said."""
-    key, equals, text = setting.partition("=")
-    *parts, leaf = key.split(".")
-    for part, own in parts_of(kind).items():
-        if equals and leaf in own.old_keys and parts in ([], [part]):
-            new, values = own.old_keys[leaf]
-            for before, now in values.items():
-                text = re.sub(rf"\b{before}\b", now, text)
-            warnings.warn(f"{setting} is written {'.'.join([*parts, new])}={text} now", stacklevel=2)
-            return f"{part}.{new}={text}"
-    return setting
-
-
-def _forget_old_name(setting: str, content: dict[str, Any], kind: type[RecipePart]) -> None:
-    """What is set anew must not stay in the content under the name that it had before."""
-    leaf = setting.partition("=")[0].rpartition(".")[2]
-    for part, own in parts_of(kind).items():
-        for old, (key, _) in own.old_keys.items():
-            if key == leaf and isinstance(content.get(part), dict):
-                content[part].pop(old, None)
 
 
 def checked(kind: type[RecipeT], content: Mapping[str, Any], where: str) -> RecipeT:
@@ -460,7 +433,7 @@ def _apply(override: str, content: dict[str, Any], keys: dict[str, set[str]]) ->
         raise InputError(f"{override!r} is not a setting; write key=value, such as training.seed=3")
     *parts, leaf = key.split(".")
     if not parts:
-        owners = [part for part, own in keys.items() if leaf in own]
+        owners = [part for part, known in keys.items() if leaf in known]
         if len(owners) > 1:
             raise InputError(f"{leaf} is a key of {' and '.join(owners)}; write {owners[0]}.{leaf}={text}")
         if not owners:

@@ -98,13 +98,7 @@ def train(recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -
     trainer = Trainer(task, optimizer, _schedule(recipe), _settings(recipe), folder, console)
     if resume:
         trainer.resume()
-        console.print(trainer.where_it_goes_on())
-    try:
-        return trainer.train()
-    except KeyboardInterrupt:
-        command = processes.command_to_resume(folder, processes.count())
-        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}")
-        raise
+    return trainer.train()
 
 
 def read_text(data: TextRecipe) -> Text:

@@ -63,23 +63,19 @@ def test_validations_of_joeynmt_are_read_with_all_their_measures() -> None:
     assert result[800] == {"loss": 4.80567, "acc": 0.0248, "ppl": 122.20188, "bleu": 10.0767, "lr": 0.0003}
 
 
-def test_joeynmt_gets_our_size_and_merges(tmp_path: Path) -> None:
-    made = joeynmt.config(contest(), SIZE, 3000, tmp_path)
-    encoder, decoder = made["model"]["encoder"], made["model"]["decoder"]
-    assert (encoder["num_layers"], decoder["num_layers"]) == (2, 3)
-    for stack in (encoder, decoder):
-        assert (stack["hidden_size"], stack["embeddings"]["embedding_dim"]) == (64, 64)
-        assert (stack["ff_size"], stack["num_heads"]) == (128, 4)
-    assert made["data"]["src"]["tokenizer_cfg"]["num_merges"] == 3000
-    assert (made["data"]["src"]["lang"], made["data"]["trg"]["lang"]) == ("gl", "en")
-
-
 @pytest.mark.parametrize(("tokenized", "pretokenizer"), [(True, "none"), (False, "moses")])
-def test_joeynmt_tokenises_only_text_that_is_not_tokenised(tokenized: bool, pretokenizer: str, tmp_path: Path) -> None:
+def test_joeynmt_gets_our_size_and_merges_and_tokenises_what_is_not(
+    tokenized: bool, pretokenizer: str, tmp_path: Path
+) -> None:
     made = joeynmt.config(contest(tokenized), SIZE, 3000, tmp_path)
     joeynmt.save_config(made, tmp_path / "config.yaml")
     assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == made
-    assert made["data"]["trg"]["tokenizer_cfg"]["pretokenizer"] == pretokenizer
+    for side, language, stack, layers in (("src", "gl", "encoder", 2), ("trg", "en", "decoder", 3)):
+        text, model = made["data"][side], made["model"][stack]
+        tokenizer = text["tokenizer_cfg"]
+        assert (text["lang"], tokenizer["num_merges"], tokenizer["pretokenizer"]) == (language, 3000, pretokenizer)
+        assert (model["num_layers"], model["num_heads"], model["ff_size"]) == (layers, 4, 128)
+        assert model["hidden_size"] == model["embeddings"]["embedding_dim"] == 64
 
 
 def test_the_best_checkpoint_is_that_of_the_minutes() -> None:
@@ -125,6 +121,8 @@ def test_the_table_has_a_row_for_each_system_and_one_for_their_ratio() -> None:
     assert "11,233 pairs" in table
     assert "2 systems side by side, 1 thread each" in table.lower()
     assert "validations (9 minutes) and its test were not counted" in table
+    # A time before the first validation is an empty cell.
+    assert "| JoeyNMT 2.3 | – | – | – | 8.00 |" in markdown(result(ours, outcome(60, m60=8.0)))
 
 
 def test_a_smaller_model_and_half_precision_of_ours_are_told() -> None:
@@ -136,11 +134,6 @@ def test_a_smaller_model_and_half_precision_of_ours_are_told() -> None:
     table = markdown(result(ours, outcome(60)))
     assert "Its planner chose d = 192 for 10 minutes." in table
     assert "in bfloat16 in the runs of 60, 10 minutes" in table
-
-
-def test_a_time_before_the_first_validation_is_an_empty_cell() -> None:
-    ours = [outcome(60, m60=20.0), outcome(10, m10=6.0)]
-    assert "| JoeyNMT 2.3 | – | – | – | 8.00 |" in markdown(result(ours, outcome(60, m60=8.0)))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 import torch
@@ -12,13 +10,12 @@ from torch import Tensor
 
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS, PAD
-from qknorm.decoding.beam import BeamSettings, Hypothesis, beam_search
+from qknorm.decoding.beam import BeamSettings, beam_search
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
 
 SOURCES = [[7, 8, 9, 30, 31], [12], [11, 10, 9, 8, 7, 6, 5, 4]]
-CARRIERS = {"ctranslate2": ("ctranslate", "CTranslate2Decoder"), "transformers": ("hugging_face", "PegasusDecoder")}
 NEEDED = "only the extra `bench` installs it"
 
 
@@ -31,10 +28,6 @@ def small_model(**choices: object) -> TranslatorModel:
     for parameter in model.parameters():  # biases and norms too, which start at 0 and 1
         parameter.data += 0.3 * torch.randn_like(parameter)
     return model
-
-
-def best_of(model: TranslatorModel, settings: BeamSettings) -> list[Hypothesis]:
-    return [best for best, *_ in beam_search(model, [*map(Sentence, SOURCES)], settings, model.directions[0])]
 
 
 def scored_by_ctranslate2(model: TranslatorModel, targets: Sequence[Sequence[int]]) -> list[Tensor]:
@@ -61,29 +54,16 @@ def scored_by_hugging_face(model: TranslatorModel, targets: Sequence[Sequence[in
 @pytest.mark.parametrize("scored_by", [scored_by_ctranslate2, scored_by_hugging_face])
 def test_every_piece_has_the_log_probability_that_we_give_it(scored_by: Callable[..., list[Tensor]]) -> None:
     model = small_model(qk_norm="none", fix_norm=False)
-    best = best_of(model, BeamSettings(extra_length=9))
+    found = beam_search(model, [*map(Sentence, SOURCES)], BeamSettings(extra_length=9), model.directions[0])
+    best = [hypotheses[0] for hypotheses in found]
     theirs = scored_by(model, [hypothesis.pieces for hypothesis in best])
     for scores, hypothesis in zip(theirs, best, strict=True):
         torch.testing.assert_close(scores, torch.tensor(hypothesis.piece_scores), atol=1e-4, rtol=1e-4)
 
 
-def carrier(package: str) -> Any:
-    """What translates with our weights by another package."""
-    pytest.importorskip(package, reason=NEEDED)
-    module, name = CARRIERS[package]
-    return getattr(importlib.import_module(f"benchmarks.translators.{module}"), name)
+def test_a_model_that_they_cannot_carry_is_refused() -> None:
+    pytest.importorskip("transformers", reason=NEEDED)
+    from benchmarks.translators.hugging_face import as_pegasus
 
-
-@pytest.mark.parametrize("package", CARRIERS)
-def test_greedy_translations_are_equal(package: str) -> None:
-    model, settings = small_model(qk_norm="none", fix_norm=True), BeamSettings(beam_size=1, extra_length=9)
-    theirs = carrier(package)(model, settings).translate(SOURCES)
-    shortened = [pieces[: len(source) + 9] for pieces, source in zip(theirs, SOURCES, strict=True)]
-    assert shortened == [best.pieces for best in best_of(model, settings)]
-    assert all(PAD not in pieces for pieces in theirs)
-
-
-@pytest.mark.parametrize("package", CARRIERS)
-def test_a_model_that_it_cannot_carry_is_refused(package: str) -> None:
     with pytest.raises(InputError, match="standard transformer"):
-        carrier(package)(small_model(qk_norm="lp"), BeamSettings())
+        as_pegasus(small_model(qk_norm="lp"))

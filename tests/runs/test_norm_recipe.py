@@ -45,8 +45,8 @@ def test_other_kinds_have_options_of_their_own_and_those_of_lp_say_nothing() -> 
 
 
 @pytest.mark.parametrize("norm", ["lp", "none", {"kind": "rms", "eps": 0.5}, {"kind": "lp", "p": float("inf")}])
-def test_a_norm_survives_the_file(tmp_path: Path, norm: Any) -> None:
-    written = recipe({"qk_norm": norm})
+def test_a_recipe_survives_the_file(tmp_path: Path, norm: Any) -> None:
+    written = recipe({"qk_norm": norm}, "clip=.inf", f"seed={2**63 - 1}")
     save_recipe(written, tmp_path / "recipe.yaml")
     assert load_recipe(tmp_path / "recipe.yaml") == written
     assert ("qk_norm: none\n" in (tmp_path / "recipe.yaml").read_text()) == (norm == "none")

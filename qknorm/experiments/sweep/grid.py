@@ -23,7 +23,7 @@ from qknorm.experiments.sweep.results import PLAN
 from qknorm.runs.any_recipe import SWEEP_KEYS, kind_of
 from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.norm_recipe import LpRecipe, options_apart
-from qknorm.runs.recipe import AnyRecipe, Recipe, checked, merged, read_recipe, say_what_is_renamed, with_overrides
+from qknorm.runs.recipe import AnyRecipe, Recipe, checked, merged, read_recipe, with_overrides
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS
 
@@ -53,7 +53,6 @@ def plan(path: Path, size: str | None = None, overrides: Sequence[str] = ()) -> 
     content = read_recipe(path)
     own = {key: content.pop(key) for key in SWEEP_KEYS if key in content}
     kind = kind_of(content, str(path))
-    say_what_is_renamed(kind, content)
     size = size or own.get("size")
     shrunk: dict[str, Any] = {}
     if size is not None:
