@@ -127,8 +127,8 @@ class KeyValueCache:
         for room, tensor in zip(self._room, new, strict=True):
             room[: len(tensor), :, start : start + added] = tensor
         if self._history is not None:
-            own = torch.arange(len(new.keys), device=self._history.device)[:, None].expand(-1, added)
-            self._history = torch.cat([self._history, own], 1)
+            entries = torch.arange(len(new.keys), device=self._history.device)[:, None].expand(-1, added)
+            self._history = torch.cat([self._history, entries], 1)
         self._length += added
 
     def _check(self, new: KeyValues) -> None:
@@ -216,10 +216,10 @@ class FixedKeyValueCache(KeyValueCache):
         """Return a mask, (queries, max_length), for the newest positions, and False for is_causal."""
         assert self._position is not None
         positions = torch.arange(self.max_length, device=self._position.device)
-        own = self._position - queries + positions[:queries, None]
-        last = own if is_causal or self.window is not None else self._position - 1
+        new = self._position - queries + positions[:queries, None]
+        last = new if is_causal or self.window is not None else self._position - 1
         visible = (positions <= last).expand(queries, -1)
-        return visible if self.window is None else visible & (positions > own - self.window), False
+        return visible if self.window is None else visible & (positions > new - self.window), False
 
     def reorder(self, rows: Tensor) -> None:
         """Let entry i of the batch continue entry rows[i]; there must be as many as before."""

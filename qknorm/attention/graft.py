@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from qknorm.attention.module import QKNormAttention
-from qknorm.attention.norms import HeadIdentity, LpNorm
+from qknorm.attention.norms import LpNorm
 from qknorm.attention.observed import Attended, Rows, arguments, evaluating, observing
 from qknorm.ops.rotary import RotaryTables, rotate
 
@@ -267,8 +267,8 @@ class _Unused:
         squares = moments.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]  # of lengths: (2, heads of keys, 1, 1)
         u, v = self._shortest((moments / squares.clamp_min(torch.finfo(torch.float32).tiny)).sum(0))
         query, key = (
-            Move((length * own[..., :1].mT).float(), other.float())
-            for length, own, other in zip(factor * squares.sqrt(), (v, u), (u, v), strict=True)
+            Move((length * added[..., :1].mT).float(), left_out.float())
+            for length, added, left_out in zip(factor * squares.sqrt(), (v, u), (u, v), strict=True)
         )
         return query.repeated(self._groups), key
 
@@ -330,14 +330,14 @@ def _fitted(model: nn.Module, layers: dict[str, Any], batches: list[Any], p: flo
                 model(*positional, **named)
         if missed := sorted(fits.keys() - reached):
             raise ValueError(f"the batches do not reach {', '.join(missed)}, whose g cannot be fitted therefore")
-        for own in fits.values():
-            own.step()
+        for layer_fit in fits.values():
+            layer_fit.step()
     return fits
 
 
 def _is_plain(layer: nn.Module) -> bool:
     if isinstance(layer, QKNormAttention):
-        return isinstance(layer.q_norm, HeadIdentity)
+        return isinstance(layer.q_norm, nn.Identity)
     projections = (getattr(layer, name, None) for name in ("q_proj", "k_proj"))
     has_projections = all(type(projection) is nn.Linear for projection in projections)
     return has_projections and hasattr(layer, "head_dim") and hasattr(layer, "scaling") and query_norm(layer) is None

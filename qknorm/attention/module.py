@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from qknorm.attention.cache import KeyValueCache, KeyValues
 from qknorm.attention.core import AttentionCore
 from qknorm.attention.length import LengthScaling, length_scaling_of, scaled_for_length
-from qknorm.attention.norms import Heads, LpNorm, QKNorm, kind_of
+from qknorm.attention.norms import Heads, LpNorm, QKNorm, kind_of, normalized
 from qknorm.ops import checks
 from qknorm.ops.attention import attend, attention_weights, merged, top_left
 from qknorm.ops.rotary import RotaryTables
@@ -239,9 +239,7 @@ class QKNormAttention(nn.Module):
 
     def _normalized(self, norm: nn.Module, projected: Tensor, rotary: RotaryTables | None) -> Tensor:
         """(batch, heads, length, head_dim), normalised first, then rotated."""
-        heads = self._split_heads(projected)
-        normalized: Tensor = norm(heads) if rotary is None else norm(heads, rotary=rotary)
-        return normalized
+        return normalized(norm, self._split_heads(projected), rotary)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """As many heads as there are: under tensor parallelism each process has some of them."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from qknorm.attention.core import AttentionCore
-from qknorm.attention.norms import Heads, PlainKind, QKNorm, kind_of
+from qknorm.attention.norms import Heads, PlainKind, QKNorm, kind_of, normalized
 from qknorm.attention.torch_masks import check_dimensions, check_kinds, merged_mask
 
 # Looked up once: whole programs get this module where somebody sets nn.MultiheadAttention to it.
@@ -191,7 +191,7 @@ class MultiheadAttention(_TorchMultiheadAttention):
     def _heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Normalised queries and keys, and values as their kind wants them, (batch, heads, length, head_dim)."""
         q, k, v = (side.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for side in (query, key, value))
-        q, k, v = self.q_norm(q), self.k_norm(k), self.v_norm(v)
+        q, k, v = normalized(self.q_norm, q), normalized(self.k_norm, k), self.v_norm(v)
         if self.add_zero_attn:
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
         return q, k, v
@@ -258,9 +258,9 @@ class MultiheadAttention(_TorchMultiheadAttention):
 def _starting_by_itself(projection: nn.Linear) -> OutProjection:
     """The same parameters; on "meta" nothing is drawn for others."""
     has_bias = projection.bias is not None
-    own = OutProjection(projection.in_features, projection.out_features, has_bias, device="meta")
-    own.weight, own.bias = projection.weight, projection.bias
-    return own
+    ours = OutProjection(projection.in_features, projection.out_features, has_bias, device="meta")
+    ours.weight, ours.bias = projection.weight, projection.bias
+    return ours
 
 
 def _padding(nested: Tensor) -> Tensor:
@@ -274,7 +274,7 @@ def _nested_like(nested: Tensor, padded: Tensor) -> Tensor:
     real = ~_padding(nested)
     if nested.layout is torch.jagged:
         return torch.nested.nested_tensor_from_jagged(padded[real], nested.offsets())  # type: ignore[attr-defined]
-    sequences = [sequence[own] for sequence, own in zip(padded, real, strict=True)]
+    sequences = [sequence[positions] for sequence, positions in zip(padded, real, strict=True)]
     return torch.nested.as_nested_tensor(sequences, layout=torch.strided)
 
 

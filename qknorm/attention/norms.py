@@ -35,6 +35,7 @@ class LpNorm(nn.Module):
 
     scale: nn.Parameter | None
     log_scale: nn.Parameter | None
+    rotates = True  # in the same pass over memory
 
     def __init__(
         self,
@@ -123,33 +124,17 @@ def one_dimensional(state_dict: dict[str, Any], key: str) -> None:
 
 def _without_logarithm(scale: Tensor) -> list[float]:
     """All that are not positive, where they can be read; of a `DTensor`, among those that this process has."""
-    own: Tensor = scale.to_local() if hasattr(scale, "to_local") else scale
-    return [g for g in own.tolist() if not g > 0] if has_values(own) else []
+    local: Tensor = scale.to_local() if hasattr(scale, "to_local") else scale
+    return [g for g in local.tolist() if not g > 0] if has_values(local) else []
 
 
-class HeadRMSNorm(nn.RMSNorm):
-    """torch's RMSNorm of each head, then rotated, in the dtype of its input: autocast would make it float32."""
-
-    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
-        return _rotated(super().forward(x).to(x.dtype), rotary)
-
-
-class HeadLayerNorm(nn.LayerNorm):
-    """torch's LayerNorm of each head, then rotated, in the dtype of its input."""
-
-    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
-        return _rotated(super().forward(x).to(x.dtype), rotary)
-
-
-class HeadIdentity(nn.Identity):
-    """No norm; it only rotates, if positions are rotary."""
-
-    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
-        return _rotated(x, rotary)
-
-
-def _rotated(x: Tensor, rotary: RotaryTables | None) -> Tensor:
-    return x if rotary is None else rotate(x, rotary)
+def normalized(norm: nn.Module, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+    """What a norm makes of heads, then rotated, in the dtype of x, which autocast would widen."""
+    if rotary is not None and getattr(norm, "rotates", False):
+        y: Tensor = norm(x, rotary)
+        return y
+    y = norm(x).to(x.dtype)
+    return y if rotary is None else rotate(y, rotary)
 
 
 class Heads(NamedTuple):
@@ -164,7 +149,8 @@ class Heads(NamedTuple):
 class Norms(NamedTuple):
     """What a kind gives an attention layer: modules for (batch, heads, length, head_dim), and a factor of the logits.
 
-    Those of queries and keys are called with x, and with `rotary=` if positions are rotary: the norm comes first.
+    Rotary positions come after the norms of queries and keys; one that applies them itself, as a second argument, says
+    so by `rotates = True`.
     """
 
     query: nn.Module
@@ -232,7 +218,7 @@ class RMSKind:
         _check_eps(self.eps)
 
     def make(self, heads: Heads) -> Norms:
-        query, key = (HeadRMSNorm(heads.dim, self.eps, device=heads.device, dtype=heads.dtype) for _ in range(2))
+        query, key = (nn.RMSNorm(heads.dim, self.eps, device=heads.device, dtype=heads.dtype) for _ in range(2))
         return Norms(query, key, nn.Identity(), heads.dim**-0.5)
 
 
@@ -246,7 +232,7 @@ class LayerKind:
         _check_eps(self.eps)
 
     def make(self, heads: Heads) -> Norms:
-        query, key = (HeadLayerNorm(heads.dim, self.eps, device=heads.device, dtype=heads.dtype) for _ in range(2))
+        query, key = (nn.LayerNorm(heads.dim, self.eps, device=heads.device, dtype=heads.dtype) for _ in range(2))
         return Norms(query, key, nn.Identity(), heads.dim**-0.5)
 
 
@@ -255,7 +241,7 @@ class PlainKind:
     """Scaled dot-product attention without a norm."""
 
     def make(self, heads: Heads) -> Norms:
-        return Norms(HeadIdentity(), HeadIdentity(), nn.Identity(), heads.dim**-0.5)
+        return Norms(nn.Identity(), nn.Identity(), nn.Identity(), heads.dim**-0.5)
 
 
 KINDS: dict[str, type[Any]] = {"lp": LpKind, "rms": RMSKind, "layer": LayerKind, "none": PlainKind}

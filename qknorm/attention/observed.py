@@ -185,9 +185,9 @@ class _Observation:
     def _before_norm(self, layer: nn.Module, side: str, has_core: bool) -> Iterator[RemovableHandle]:
         """Keep what a projection gives; where it is not a module, or normalises by itself, what the norm is given."""
         projection, norm = getattr(layer, f"{side}_proj", None), getattr(layer, f"{side}_norm", None)
-        own = getattr(projection, "norm", None)  # as after a graft
-        if isinstance(own, LpNorm):
-            yield own.register_forward_pre_hook(lambda _norm, inputs: self._keep(layer, side, inputs[0]))
+        grafted = getattr(projection, "norm", None)
+        if isinstance(grafted, LpNorm):
+            yield grafted.register_forward_pre_hook(lambda _norm, inputs: self._keep(layer, side, inputs[0]))
         elif isinstance(projection, nn.Module):
             yield projection.register_forward_hook(lambda _projection, _inputs, out: self._keep(layer, side, out))
         elif has_core and isinstance(norm, nn.Module):
@@ -245,15 +245,15 @@ class _Everywhere:
         """Let `AttentionInterface.get_interface` return functions that show what they are called with."""
         from transformers import AttentionInterface
 
-        own, choose = vars(AttentionInterface).get("get_interface"), AttentionInterface.get_interface
+        before, choose = vars(AttentionInterface).get("get_interface"), AttentionInterface.get_interface
         AttentionInterface.get_interface = torch.compiler.disable(lambda *inputs: self._observed(choose(*inputs)))
         try:
             yield
         finally:
-            if own is None:
+            if before is None:
                 del AttentionInterface.get_interface
             else:
-                AttentionInterface.get_interface = own
+                AttentionInterface.get_interface = before
 
     def _observed(self, attend: Callable[..., Any]) -> Callable[..., Any]:
         def observed(

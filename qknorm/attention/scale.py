@@ -27,7 +27,7 @@ def comparable_scale(p: float, head_dim: int, scale_at_2: float) -> float:
     """Return the start of g that makes attention under p as sharp as `scale_at_2` does under p = 2.
 
     For Gaussian queries and keys the spread of q̂·k̂ grows with p: at head_dim 64 it is three times as large at p = 3
-    as at p = 2. α_p = α₂ / E[‖z‖₂²/‖z‖_p²], z standard Gaussian, removes that for every p and head_dim.
+    as at p = 2. g_p = g₂ / E[‖z‖₂²/‖z‖_p²], z standard Gaussian, removes that for every p and head_dim.
     """
     return scale_at_2 / _mean_square(checked_p(p), head_dim)
 

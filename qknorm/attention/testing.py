@@ -116,26 +116,26 @@ def _largest(numbers: Iterable[float]) -> float:
 
 def _scaled(layer: nn.Module, queries: float, keys: float) -> dict[str, Tensor]:
     """The parameters that make queries and keys, multiplied."""
-    own, scaled = dict(layer.named_parameters()), {}
+    parameters, scaled = dict(layer.named_parameters()), {}
     for name, (of_queries, of_keys) in _rows(layer).items():
-        parts = own[name].split([of_queries, of_keys, len(own[name]) - of_queries - of_keys])
+        parts = parameters[name].split([of_queries, of_keys, len(parameters[name]) - of_queries - of_keys])
         scaled[name] = torch.cat([parts[0] * queries, parts[1] * keys, parts[2]])
     return scaled
 
 
 def _rows(layer: nn.Module) -> dict[str, tuple[int, int]]:
     """Of each parameter that makes queries or keys: how many rows make queries, and how many after them keys."""
-    own = {name: len(parameter) for name, parameter in layer.named_parameters() if parameter.dim()}
+    rows = {name: len(parameter) for name, parameter in layer.named_parameters() if parameter.dim()}
     for query, key in _SEPARATE:
-        if f"{query}.weight" in own and f"{key}.weight" in own:
-            queries = {name: (own[name], 0) for name in _of(query, own)}
-            return queries | {name: (0, own[name]) for name in _of(key, own)}
-    if own.keys() >= _TORCHS_SEPARATE:
-        of_queries, of_keys = own["q_proj_weight"], own["k_proj_weight"]
-        biases = {"in_proj_bias": (of_queries, of_keys)} if "in_proj_bias" in own else {}
+        if f"{query}.weight" in rows and f"{key}.weight" in rows:
+            queries = {name: (rows[name], 0) for name in _of(query, rows)}
+            return queries | {name: (0, rows[name]) for name in _of(key, rows)}
+    if rows.keys() >= _TORCHS_SEPARATE:
+        of_queries, of_keys = rows["q_proj_weight"], rows["k_proj_weight"]
+        biases = {"in_proj_bias": (of_queries, of_keys)} if "in_proj_bias" in rows else {}
         return {"q_proj_weight": (of_queries, 0), "k_proj_weight": (0, of_keys)} | biases
-    third = own.get("in_proj_weight", 0) // 3
-    return {name: (third, third) for name in ("in_proj_weight", "in_proj_bias") if third and name in own}
+    third = rows.get("in_proj_weight", 0) // 3
+    return {name: (third, third) for name in ("in_proj_weight", "in_proj_bias") if third and name in rows}
 
 
 def _of(projection: str, names: Iterable[str]) -> list[str]:

@@ -21,8 +21,6 @@ from qknorm.data.subwords import BOS, EOS, PAD, UNK, Subwords
 
 Rows = NDArray[np.int64]
 
-# A pair whose one side is longer than this many times the other, relative to the corpus, is batched with its like.
-_ODD_RATIO = 1.65
 # Batches are cut at most this full at first, since padding fills them up.
 _FIRST_FILL = 0.9
 # Wasteful batches are split until all positions together are at most this many times the real tokens,
@@ -180,8 +178,8 @@ def plan(source: NDArray[np.int64], target: NDArray[np.int64], budget: int, seed
     """
     rng = np.random.Generator(np.random.PCG64([seed, number]))
     lengths = _Lengths(source, target, rng)
-    batches = [rows for group in lengths.groups_by_ratio() for rows in lengths.bisected(group, budget)]
-    batches = lengths.with_less_padding(batches, budget)
+    whole = np.arange(len(source))
+    batches = lengths.with_less_padding(list(lengths.bisected(whole, budget)), budget)
     return [np.sort(batches[i]) for i in np.argsort(rng.random(len(batches)))]
 
 
@@ -193,18 +191,11 @@ class _Lengths:
         self.longest = np.maximum(source, target)
         # Lengths are whole numbers, so a fraction added to them only breaks ties.
         jittered = source + rng.random(len(source)), target + rng.random(len(source))
-        self.sort_keys = (*jittered, np.maximum(*jittered), jittered[0] - jittered[1])
+        self.sort_keys = (*jittered, np.maximum(*jittered))
 
     def positions(self, rows: Rows) -> int:
         """How many positions a batch of these rows has, padding included."""
         return len(rows) * int(self.source[rows].max() + self.target[rows].max())
-
-    def groups_by_ratio(self) -> list[Rows]:
-        """Pairs of ordinary proportions, and those whose source or target is oddly long."""
-        ratio = np.log((self.source + 4) / (self.target + 4))  # + 4: short sentences vary more
-        ratio -= np.median(ratio)
-        kind = np.digitize(ratio, (-np.log(_ODD_RATIO), np.log(_ODD_RATIO)))
-        return [rows for k in range(3) if len(rows := np.flatnonzero(kind == k))]
 
     def bisected(self, rows: Rows, budget: int) -> Iterator[Rows]:
         """Halve by the sort key that leaves the least padding, until every part fits the budget."""

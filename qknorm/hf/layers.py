@@ -60,7 +60,7 @@ def to_hf(layer: QKNormAttention, module: nn.Module, config: Any = None) -> None
 def restore_hf(layer: QKNormAttention, module: nn.Module) -> None:
     """Do the same for a new module, which takes over dtypes, and what is frozen, from the layer."""
     spec, names = _common_spec(layer, module), module.state_dict().keys()
-    weights, trained = (theirs_from_ours(each, spec, names) for each in (layer.state_dict(), _trained(layer)))
+    weights, trained = (theirs_from_ours(state, spec, names) for state in (layer.state_dict(), _trained(layer)))
     _fill(module, weights, trained)
     module.train(layer.training)
 
@@ -83,7 +83,7 @@ def _common_spec(layer: QKNormAttention, module: nn.Module, config: Any = None) 
 def _trained(module: nn.Module) -> Weights:
     """For each element of each parameter whether it is trained, so that it can go the way of the weights."""
     parameters = module.named_parameters(remove_duplicate=False)
-    return {name: torch.tensor(each.requires_grad).expand(each.shape) for name, each in parameters}
+    return {name: torch.tensor(weight.requires_grad).expand(weight.shape) for name, weight in parameters}
 
 
 def _fill(module: nn.Module, weights: Weights, trained: Weights, strict: bool = True) -> None:

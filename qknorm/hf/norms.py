@@ -11,18 +11,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qknorm.attention.norms import HeadRMSNorm
 from qknorm.ops.rotary import RotaryTables, rotate
 
 
-class RotaryFirstRMSNorm(HeadRMSNorm):
+class RotaryFirstRMSNorm(nn.RMSNorm):
     """RMSNorm of each head after it was rotated, as Llama 4, NanoChat and HunYuan have it."""
 
+    rotates = True
+
     def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
-        return super().forward(x if rotary is None else rotate(x, rotary))
+        return super().forward(x if rotary is None else rotate(x, rotary)).to(x.dtype)
 
 
-class OffsetRMSNorm(HeadRMSNorm):
+class OffsetRMSNorm(nn.RMSNorm):
     """RMSNorm of each head with the factor offset + weight, as Gemma has it with an offset of 1.
 
     The sum is made at every call and in float32 or wider: in bfloat16, 1 + weight keeps few digits of the weight.
@@ -44,10 +45,9 @@ class OffsetRMSNorm(HeadRMSNorm):
     def reset_parameters(self) -> None:
         nn.init.constant_(self.weight, 1 - self.offset)
 
-    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
-        normalized = F.rms_norm(x.to(wide), x.shape[-1:], self.weight.to(wide) + self.offset, self.eps).to(x.dtype)
-        return normalized if rotary is None else rotate(normalized, rotary)
+        return F.rms_norm(x.to(wide), x.shape[-1:], self.weight.to(wide) + self.offset, self.eps).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, offset={self.offset:g}"
@@ -56,10 +56,10 @@ class OffsetRMSNorm(HeadRMSNorm):
 class AllHeadsRMSNorm(nn.RMSNorm):
     """RMSNorm over all heads of a position together, as OLMo 2 has it: one head may be longer than another."""
 
-    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         together = x.transpose(1, 2).flatten(2)  # (batch, length, heads · head_dim)
-        apart = super().forward(together).to(x.dtype).unflatten(2, (x.shape[1], x.shape[3])).transpose(1, 2)
-        return apart if rotary is None else rotate(apart, rotary)
+        apart: Tensor = super().forward(together).unflatten(2, (x.shape[1], x.shape[3])).transpose(1, 2)
+        return apart
 
 
 class PerHeadLayerNorm(nn.Module):
@@ -79,11 +79,9 @@ class PerHeadLayerNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(num_heads, head_dim, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros_like(self.weight)) if bias else None
 
-    def forward(self, x: Tensor, rotary: RotaryTables | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         normalized = F.layer_norm(x, x.shape[-1:], eps=self.eps) * self.weight[:, None]
-        if self.bias is not None:
-            normalized = normalized + self.bias[:, None]
-        return normalized.to(x.dtype) if rotary is None else rotate(normalized.to(x.dtype), rotary)
+        return normalized if self.bias is None else normalized + self.bias[:, None]
 
     def extra_repr(self) -> str:
         return f"{tuple(self.weight.shape)}, eps={self.eps}, bias={self.bias is not None}"

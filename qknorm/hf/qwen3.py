@@ -35,9 +35,9 @@ def qwen3_attention_weights(attention: QKNormAttention, input_weight: Tensor | N
     weights: dict[str, Tensor] = {}
     for name, projection in (("q_proj", attention.q_proj), ("k_proj", attention.k_proj)):
         factor = _lengthening(projection, attention.head_dim, input_weight)
-        weights |= {f"{name}.{own}": _times(tensor, factor) for own, tensor in projection.state_dict().items()}
+        weights |= {f"{name}.{kind}": _times(tensor, factor) for kind, tensor in projection.state_dict().items()}
     for name, projection in (("v_proj", attention.v_proj), ("o_proj", attention.out_proj)):
-        weights |= {f"{name}.{own}": tensor.clone() for own, tensor in projection.state_dict().items()}
+        weights |= {f"{name}.{kind}": tensor.clone() for kind, tensor in projection.state_dict().items()}
     ones = weights["q_proj.weight"].new_ones(attention.head_dim)
     return {**weights, "q_norm.weight": g / math.sqrt(attention.head_dim) * ones, "k_norm.weight": ones}
 
@@ -51,12 +51,12 @@ def to_qwen3(model: nn.Module) -> Any:
     from transformers import Qwen3ForCausalLM
 
     every = model.named_modules(remove_duplicate=False)
-    layers = {name: each for name, each in every if isinstance(each, TransformersAttention)}
+    layers = {name: module for name, module in every if isinstance(module, TransformersAttention)}
     _check_shape(model, layers)
     state = {name: tensor for name, tensor in model.state_dict().items() if ".self_attn." not in name}
     for name, layer in layers.items():
         before = state[f"{name.rpartition('.')[0]}.input_layernorm.weight"]
-        state |= {f"{name}.{own}": tensor for own, tensor in qwen3_attention_weights(layer.attention, before).items()}
+        state |= {f"{name}.{kind}": tensor for kind, tensor in qwen3_attention_weights(layer.attention, before).items()}
     first = next(model.parameters())
     qwen3 = Qwen3ForCausalLM(_qwen3_config(model.config)).to(first.device, first.dtype)
     qwen3.load_state_dict(state)
@@ -87,8 +87,8 @@ def _qwen3_config(config: Any) -> Any:
     from transformers import Qwen3Config
 
     shared = {name: value for name, value in config.to_dict().items() if hasattr(Qwen3Config(), name)}
-    own = ("model_type", "architectures", "transformers_version", "torch_dtype", "dtype")
-    return Qwen3Config(**{name: value for name, value in shared.items() if name not in own})
+    left_out = ("model_type", "architectures", "transformers_version", "torch_dtype", "dtype")
+    return Qwen3Config(**{name: value for name, value in shared.items() if name not in left_out})
 
 
 def _only_g(attention: QKNormAttention) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from qknorm.attention.norms import HeadIdentity, HeadLayerNorm, HeadRMSNorm, Heads, Norms
+from qknorm.attention.norms import Heads, Norms
 from qknorm.hf.norms import AllHeadsRMSNorm, OffsetRMSNorm, PerHeadLayerNorm, RotaryFirstRMSNorm
 from qknorm.ops.rotary import Pairing
 
@@ -69,15 +69,15 @@ class QKNormSpec:
     def make(self, heads: Heads) -> Norms:
         """The norms, at their start."""
         if (heads.number, heads.dim) != (self.num_heads, self.head_dim):
-            own = f"{self.num_heads} heads of {self.head_dim} dimensions"
-            raise ValueError(f"this {self.family} has {own}, not {heads.number} of {heads.dim}")
+            has = f"{self.num_heads} heads of {self.head_dim} dimensions"
+            raise ValueError(f"this {self.family} has {has}, not {heads.number} of {heads.dim}")
         query, key = (self._norm(heads._replace(number=number)) for number in (self.num_heads, self.num_kv_heads))
         return Norms(query, key, nn.Identity(), self.softmax_scale)
 
     def _norm(self, heads: Heads) -> nn.Module:
         where: dict[str, Any] = {"device": heads.device, "dtype": heads.dtype}
         if self.norm is None:
-            return HeadIdentity()
+            return nn.Identity()
         if self.offset:
             return self._offset_norm(heads, where)
         if self.over == "all heads":
@@ -85,8 +85,8 @@ class QKNormSpec:
         if self.weights == "head and dim":
             return PerHeadLayerNorm(heads.number, heads.dim, self.eps, self.bias, **where)
         if self.norm == "layer":
-            return HeadLayerNorm(heads.dim, self.eps, **where)
-        rms = RotaryFirstRMSNorm if self.rotary == "before" else HeadRMSNorm
+            return nn.LayerNorm(heads.dim, self.eps, **where)
+        rms = RotaryFirstRMSNorm if self.rotary == "before" else nn.RMSNorm
         return rms(heads.dim, self.eps, elementwise_affine=self.weights == "dim", **where)
 
     def _offset_norm(self, heads: Heads, where: dict[str, Any]) -> nn.Module:

@@ -47,10 +47,10 @@ def _split(theirs: Mapping[str, Tensor], spec: QKNormSpec) -> Weights:
     """Persimmon's one projection, in which the query, key and value of each head follow each other, as three."""
     split: Weights = {}
     for name, tensor in theirs.items():
-        module, _, own = name.partition(".")
+        module, _, kind = name.partition(".")
         if module == _FUSED:
             parts = tensor.unflatten(0, (spec.num_heads, 3, spec.head_dim)).unbind(1)
-            split |= {f"{part}.{own}": each.flatten(0, 1) for part, each in zip(_PROJECTIONS, parts, strict=True)}
+            split |= {f"{part}.{kind}": rows.flatten(0, 1) for part, rows in zip(_PROJECTIONS, parts, strict=True)}
         else:
             split[name] = tensor
     return split
@@ -58,9 +58,9 @@ def _split(theirs: Mapping[str, Tensor], spec: QKNormSpec) -> Weights:
 
 def _fused(weights: Mapping[str, Tensor], spec: QKNormSpec) -> Weights:
     fused = {name: tensor for name, tensor in weights.items() if name.partition(".")[0] not in _PROJECTIONS}
-    for own in ("weight", "bias"):
-        parts = [weights[f"{part}.{own}"].unflatten(0, (spec.num_heads, spec.head_dim)) for part in _PROJECTIONS]
-        fused[f"{_FUSED}.{own}"] = torch.stack(parts, 1).flatten(0, 2)
+    for kind in ("weight", "bias"):
+        parts = [weights[f"{part}.{kind}"].unflatten(0, (spec.num_heads, spec.head_dim)) for part in _PROJECTIONS]
+        fused[f"{_FUSED}.{kind}"] = torch.stack(parts, 1).flatten(0, 2)
     return fused
 
 
@@ -72,9 +72,11 @@ def _stacked(weights: Mapping[str, Tensor]) -> Weights:
         if not is_listed:
             stacked[name] = tensor
         elif rest.startswith("0."):
-            own = rest.removeprefix("0.")
-            heads = sum(other.startswith(f"{module}.norms.") and other.endswith(f".{own}") for other in weights)
-            stacked[f"{module}.{own}"] = torch.stack([weights[f"{module}.norms.{head}.{own}"] for head in range(heads)])
+            kind = rest.removeprefix("0.")
+            heads = sum(other.startswith(f"{module}.norms.") and other.endswith(f".{kind}") for other in weights)
+            stacked[f"{module}.{kind}"] = torch.stack(
+                [weights[f"{module}.norms.{head}.{kind}"] for head in range(heads)]
+            )
     return stacked
 
 
@@ -82,6 +84,6 @@ def _unstacked(weights: Mapping[str, Tensor], names: Iterable[str]) -> Weights:
     unstacked: Weights = {}
     for name in names:
         module, is_listed, rest = name.partition(".norms.")
-        head, _, own = rest.partition(".")
-        unstacked[name] = weights[f"{module}.{own}"][int(head)] if is_listed else weights[name]
+        head, _, kind = rest.partition(".")
+        unstacked[name] = weights[f"{module}.{kind}"][int(head)] if is_listed else weights[name]
     return unstacked

@@ -28,6 +28,16 @@ RecipeT = TypeVar("RecipeT", bound=AnyRecipe)
 ResultT = TypeVar("ResultT", bound=Result)
 
 
+class InFolder:
+    """A file or folder of this name in that of a run or a test set."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: Run | TestSet, _kind: object = None) -> Path:
+        return owner.folder / self.name
+
+
 @dataclass(frozen=True)
 class TestSet:
     """The files of a test set: what was translated, what it should be, and what a run made of it."""
@@ -36,22 +46,11 @@ class TestSet:
 
     folder: Path
 
-    @property
-    def source(self) -> Path:
-        return self.folder / "source.txt"
-
-    @property
-    def references(self) -> Path:
-        return self.folder / "references.txt"
-
-    @property
-    def hypotheses(self) -> Path:
-        return self.folder / "hypotheses.txt"
-
-    @property
-    def scores_file(self) -> Path:
-        """The last file to be written: with it the test is done."""
-        return self.folder / "scores.json"
+    source = InFolder("source.txt")
+    references = InFolder("references.txt")
+    hypotheses = InFolder("hypotheses.txt")
+    scores_file = InFolder("scores.json")
+    """The last file to be written: with it the test is done."""
 
     @property
     def is_done(self) -> bool:
@@ -75,47 +74,21 @@ class Run:
             raise InputError(f"{folder} is not a run folder: there is no {run.recipe_file.name} in it")
         return run
 
-    @property
-    def recipe_file(self) -> Path:
-        return self.folder / "recipe.yaml"
-
-    @property
-    def corpus_file(self) -> Path:
-        """What is known about the text."""
-        return self.folder / prepared.CORPUS
-
-    @property
-    def metrics_file(self) -> Path:
-        return self.folder / "metrics.jsonl"
-
-    @property
-    def status_file(self) -> Path:
-        """How far a run is that another process has under way."""
-        return self.folder / "status.json"
-
-    @property
-    def tensorboard_folder(self) -> Path:
-        return self.folder / "tensorboard"
-
-    @property
-    def wandb_id_file(self) -> Path:
-        """By what Weights & Biases tells this run from all others."""
-        return self.folder / "wandb-id.txt"
-
-    @property
-    def log_file(self) -> Path:
-        """What one run among many said while nobody watched."""
-        return self.folder / "log.txt"
-
-    @property
-    def result_file(self) -> Path:
-        """What one run among many came to: it is done when this file is there."""
-        return self.folder / "result.json"
-
-    @property
-    def failure_file(self) -> Path:
-        """Why one run among many has failed, for whoever did not wait for it."""
-        return self.folder / "failure.txt"
+    recipe_file = InFolder("recipe.yaml")
+    corpus_file = InFolder(prepared.CORPUS)
+    """What is known about the text."""
+    metrics_file = InFolder("metrics.jsonl")
+    status_file = InFolder("status.json")
+    """How far a run is that another process has under way."""
+    tensorboard_folder = InFolder("tensorboard")
+    wandb_id_file = InFolder("wandb-id.txt")
+    """By what Weights & Biases tells this run from all others."""
+    log_file = InFolder("log.txt")
+    """What one run among many said while nobody watched."""
+    result_file = InFolder("result.json")
+    """What one run among many came to: it is done when this file is there."""
+    failure_file = InFolder("failure.txt")
+    """Why one run among many has failed, for whoever did not wait for it."""
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -217,4 +190,4 @@ def other_text(folder: Path) -> str:
 def refuse_to_overwrite(run: Run) -> None:
     """A new run does not begin where another one is."""
     if run.is_begun:
-        raise InputError(f"{run.folder} holds a run already; go on with --resume, or choose another name=NAME")
+        raise InputError(f"{run.folder} holds a run already; resume it, or choose another name=NAME")

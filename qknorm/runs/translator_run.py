@@ -18,24 +18,19 @@ from qknorm.errors import InputError
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
 from qknorm.runs.contents import ModelParts
 from qknorm.runs.recipe import ModelRecipe, Recipe
-from qknorm.runs.run import Run
+from qknorm.runs.run import InFolder, Run
 
 
 class TranslatorRun(Run):
     """A translator on disk."""
 
+    pairs_file = InFolder("pairs.json")
+    """What the model is made of besides its weights."""
+    tokenizer_file = InFolder(prepared.TOKENIZER)
+
     @property
     def recipe(self) -> Recipe:
         return self.recipe_of(Recipe)
-
-    @property
-    def tokenizer_file(self) -> Path:
-        return self.folder / prepared.TOKENIZER
-
-    @property
-    def pairs_file(self) -> Path:
-        """What the model is made of besides its weights."""
-        return self.folder / "pairs.json"
 
     @property
     def earlier_sets(self) -> Path | None:

@@ -163,11 +163,12 @@ class Trainer:
             torch.manual_seed(torch.initial_seed() + _SEEDS_APART * processes.rank())
 
     def resume(self) -> bool:
-        """Go back to the newest whole checkpoint, if there is one."""
+        """Go back to the newest whole checkpoint, if there is one, and say where the run goes on."""
         newest = processes.from_first(self.checkpoints.newest)
         if newest is None:
             if processes.rank() == 0:
                 self.report.forget_after(0)
+            self.report.say(f"{self.report.run.folder} has no whole checkpoint: it starts from the beginning")
             return False
         state = self.checkpoints.restore(newest, self.task.model, self.optimizer)
         self.progress = Progress(**state["progress"])
@@ -179,16 +180,11 @@ class Trainer:
             self.report.forget_after(self.progress.validated)
             if self.progress.validated == self.progress.step:
                 self._mark(newest)  # it may have been killed just before
+        self.report.say(f"going on after update {self.progress.step:,}")
         return True
 
-    def where_it_goes_on(self) -> str:
-        """What is said about a run that was resumed."""
-        if self.progress.step == 0:
-            return f"{self.checkpoints.folder.parent} has no whole checkpoint: it starts from the beginning"
-        return f"going on after update {self.progress.step:,}"
-
     def train(self) -> Progress:
-        """Train to the end. Ctrl-C saves and passes on."""
+        """Train to the end. Ctrl-C saves, says how to go on, and passes on."""
         stream = iter(self.task.batches)
         self.clock = _Clock(self.progress)
         with self.report, self.interruption:
@@ -200,6 +196,8 @@ class Trainer:
                         self.update(stream)
             except KeyboardInterrupt:
                 self._save()
+                command = processes.command_to_resume(self.report.run.folder, processes.count())
+                self.report.say(f"\nSaved after update {self.progress.step:,}. Go on with: {command}")
                 raise
         if self.settings.average > 1 and processes.rank() == 0:
             self._try_average()

@@ -203,19 +203,12 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     task = TranslationTask(recipe, model, prepared, console)
     trainer = Trainer(task, make_optimiser(model, recipe.training), _schedule(recipe), settings, folder, console)
     is_resumed = resume and trainer.resume()
-    if resume:
-        console.print(trainer.where_it_goes_on())
     if not is_resumed and recipe.model.embedding_init == "counted":
         # Of the first process: rounding on another machine may turn them.
         count = partial(counted, prepared, recipe.model.dim, recipe.training.seed, console)
         vectors = processes.from_first(count)
         model.embedding.start_at(torch.from_numpy(vectors))
-    try:
-        trainer.train()
-    except KeyboardInterrupt:
-        command = processes.command_to_resume(folder, processes.count())
-        console.print(f"\nSaved after update {trainer.progress.step:,}. Go on with: {command}")
-        raise
+    trainer.train()
     if processes.rank() == 0:
         _score_tests(run, prepared, console)
         _say_what_is_next(run.folder, is_worth_prolonging(recipe, prepared, trainer.progress), console)

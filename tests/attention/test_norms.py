@@ -220,8 +220,9 @@ class TestKinds:
     def test_a_kind_of_ones_own_is_injected(self) -> None:
         ours, plain = QKNormAttention(DIM, HEADS, qk_norm=HalvedKind()), QKNormAttention(DIM, HEADS, qk_norm="none")
         ours.load_state_dict(plain.state_dict())
-        x = sequence()
-        assert torch.allclose(ours(x), plain(x), atol=1e-6)
+        x, angles = sequence(), torch.rand(10, 4).repeat(1, 2)
+        for rotary in (None, (angles.cos(), angles.sin())):  # the norm itself need not know of positions
+            assert torch.allclose(ours(x, rotary=rotary), plain(x, rotary=rotary), atol=1e-6)
 
     @pytest.mark.parametrize("layer", [QKNormAttention, MultiheadAttention])
     def test_a_kind_may_come_with_its_options(self, layer: type[nn.Module]) -> None:

@@ -19,9 +19,9 @@ def gpt(**changes: Any) -> GPT:
     return GPT(GPTConfig(11, **shape))
 
 
-@pytest.mark.parametrize("qk_norm", ["lp", "rms", "layer"])
+@pytest.mark.parametrize("qk_norm", ["lp", "rms", {"kind": "layer", "eps": 1e-9}], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_our_normalised_layers_pass(qk_norm: str, dtype: torch.dtype) -> None:
+def test_our_normalised_layers_pass(qk_norm: Any, dtype: torch.dtype) -> None:
     qknorm.testing.assert_normalized(gpt(qk_norm=qk_norm).to(dtype), (NUMBERS, NUMBERS))
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from qknorm.attention.module import parameter_groups
-from qknorm.attention.norms import KINDS, HeadRMSNorm, Heads, Norms
+from qknorm.attention.norms import KINDS, Heads, Norms
 from qknorm.data.textfiles import write_lines
 from qknorm.metrics.metric import Metric
 from qknorm.metrics.table import METRICS
@@ -43,7 +43,7 @@ class GainKind:
     gain: float = 1.0
 
     def make(self, heads: Heads) -> Norms:
-        return Norms(HeadRMSNorm(heads.dim), nn.Identity(), nn.Identity(), self.gain * heads.dim**-0.5)
+        return Norms(nn.RMSNorm(heads.dim), nn.Identity(), nn.Identity(), self.gain * heads.dim**-0.5)
 
 
 def test_a_norm_is_a_class_and_its_line(recipe: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
