@@ -5,6 +5,7 @@ import gzip
 import os
 import random
 import stat
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,46 @@ def test_utf16_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes("hello\n".encode("utf-16"))
     with pytest.raises(InputError, match="looks like UTF-16"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "is_windows"),
+    [
+        ("“It’s a café – isn’t it?”".encode("cp1252"), True),
+        ("señor".encode("latin-1"), False),
+        ("“Привет, как дела”".encode("cp1251"), False),
+    ],
+)
+def test_text_of_windows_is_told_by_its_quotation_marks(line: bytes, is_windows: bool, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"fine\n" + line)
+    with pytest.raises(InputError, match="is not UTF-8") as refused:
+        list(read_lines(tmp_path / "file"))
+    how = "it looks like Windows-1252; convert the text to UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8"
+    assert (how in str(refused.value)) == is_windows
+
+
+@pytest.mark.parametrize(
+    ("inside", "kind"),
+    [
+        ("word/document.xml", "a Word document"),
+        ("xl/workbook.xml", "an Excel workbook"),
+        ("content.xml", "an OpenDocument file"),
+        ("other", "a zip archive"),
+        (b"%PDF-1.7\n", "a PDF document"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1", "a document of an older Word or Excel"),
+        (b"PK\x03\x04 and nothing more", "a zip archive"),
+    ],
+)
+def test_a_document_is_named_as_what_it_is(inside: str | bytes, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    if isinstance(inside, bytes):
+        path.write_bytes(inside)
+    else:
+        with zipfile.ZipFile(path, "w") as packed:
+            packed.writestr("[Content_Types].xml", "")
+            packed.writestr(inside, "text")
+    with pytest.raises(InputError, match=rf"mine\.txt is {kind}.*: save it as plain text in UTF-8"):
         list(read_lines(path))
 
 

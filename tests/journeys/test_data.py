@@ -137,6 +137,21 @@ def test_a_translation_memory_becomes_two_files(folder: Path, command: Command) 
     assert list(read_lines(folder / "mine.gl")) == ["un", "dous"]
 
 
+def test_an_import_overwrites_nothing_without_being_told_to(folder: Path, command: Command) -> None:
+    (folder / "memory.tsv").write_text("one\tun\n")
+    (folder / "mine.gl").write_text("the work of years\n")
+    importing = ("data", "import", "memory.tsv", "--source", "en", "--target", "gl", "--out", "mine")
+    done = command(*importing)
+    assert (done.code, done.errors) == (
+        2,
+        "qknorm: mine.gl exists already; choose another --out, or overwrite it with --force\n",
+    )
+    assert (folder / "mine.gl").read_text() == "the work of years\n"
+    assert not (folder / "mine.en").exists()
+    assert command(*importing, "--force").code == 0
+    assert (folder / "mine.gl").read_text() == "un\n"
+
+
 def test_a_memory_that_cannot_be_read_leaves_nothing(folder: Path, command: Command) -> None:
     (folder / "memory.tmx").write_text("<tmx><body><tu>")
     done = command("data", "import", "memory.tmx", "--source", "en", "--target", "gl")
