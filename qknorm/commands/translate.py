@@ -95,8 +95,8 @@ def translate(
         "top_k": top_k,
         "seed": seed,
     }
-    chosen = make_decoder(decoder, settings, n_best or 1, **_given(options))
-    translator = translator.with_decoder(chosen)
+    given = {name: value for name, value in options.items() if value is not None}
+    translator = translator.with_decoder(make_decoder(decoder, settings, n_best or 1, **given))
     if batch_size is None:
         batch_size = 1 if file is None and sys.stdin.isatty() else LINES_AT_ONCE
     if as_json:
@@ -130,10 +130,6 @@ def _in_columns(results: Results) -> Iterator[bytes]:
     for number, translations in enumerate(results, start=1):
         for translation in translations:
             yield f"{number}\t{translation.score:.4f}\t{translation.text}\n".encode()
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 class _Speed(ProgressColumn):

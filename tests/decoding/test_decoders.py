@@ -2,38 +2,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from qknorm.decoding.beam import BeamSettings, Hypothesis
-from qknorm.decoding.decoders import DECODERS, Decoder, make_decoder
+from qknorm.decoding.decoders import DECODERS, Beam, make_decoder
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
-from qknorm.models.translator import Direction, TranslatorModel
 from tests.journeys.conftest import Command, command
 
 __all__ = ["command"]
 
 
-class Echo(Decoder):
+class Echo(Beam):
     """Says what it has read; a decoder from outside of the package."""
 
-    options = ()
-
-    @classmethod
-    def make(cls, settings: BeamSettings, n_best: int, **options: Any) -> Self:  # noqa: ARG003
-        return cls()
-
-    def width(self, sentence: Sentence) -> int:
-        return sentence.n
-
-    def decode(
-        self,
-        model: TranslatorModel,  # noqa: ARG002
-        sentences: Sequence[Sentence],
-        direction: Direction,  # noqa: ARG002
-    ) -> list[list[Hypothesis]]:
+    def decode(self, _model: object, sentences: Sequence[Sentence], _direction: object) -> list[list[Hypothesis]]:
         return [[Hypothesis([*sentence.pieces], 0.0, [])] for sentence in sentences]
 
 

@@ -36,13 +36,7 @@ def test_lines_in_are_lines_out(translate: Command, trained_run: Path) -> None:
     out = done.out.split("\n")[:-1]
     assert out == Translator.load(trained_run).translate(LINES)
     assert out[1] == out[2] == ""
-    assert translate(stdin="\n".join(LINES).encode()).out == done.out
-
-
-def test_standard_input_may_come_from_anywhere(translate: Command) -> None:
-    """A byte-order mark and Windows line ends are no part of the text; U+2028 ends no line."""
-    plain = translate(stdin=b"The house is red.\nI eat.\n").out
-    assert translate(stdin=b"\xef\xbb\xbfThe house is red.\r\nI eat.\r\n").out == plain
+    assert translate(stdin=b"\xef\xbb\xbf" + "\r\n".join(LINES).encode()).out == done.out, "as from anywhere"
     assert translate(stdin="I eat.\u2028I eat.\x0cI eat.\x85".encode()).out.count("\n") == 1
 
 
@@ -69,14 +63,12 @@ def test_an_output_is_not_written_over_a_file_by_accident_nor_into_a_new_folder(
     assert translate("-o", "/dev/null", stdin=b"I eat.\n").code == 0
 
 
-def test_n_best_in_columns(translate: Command, trained_run: Path) -> None:
+def test_n_best_in_columns(translate: Command) -> None:
     done = translate("--n-best", "3", stdin="\n".join(LINES).encode())
     rows = [line.split("\t") for line in done.out.split("\n")[:-1]]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2", "3"] + ["4"] * 3 + ["5"] * 3
     assert rows[3][1:] == ["0.0000", ""]
-    assert [row[2] for row in rows[::3]][:1] == Translator.load(trained_run).translate(LINES[:1])
-    scores = [float(row[1]) for row in rows[:3]]
-    assert scores == sorted(scores, reverse=True)
+    assert float(rows[0][1]) > float(rows[1][1]) > float(rows[2][1])
 
 
 def test_json_tells_all(translate: Command) -> None:
