@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -80,7 +80,7 @@ class Translator:
     """Translates lines. N lines in are N lines out, in the same order, blank ones included.
 
     direction: which of the model's language pairs; the first unless it is given.
-    longest: for each of them, the source pieces of its longest sentence in training; a longer line is split.
+    longest: of each of them, the source pieces of its longest sentence in training; a longer line is split.
     taught: whether an attention head was taught the alignment, which `alignment` reads from it.
     pipeline: what was done to each line that the model learned from.
     """
@@ -91,14 +91,14 @@ class Translator:
         subwords: Subwords,
         settings: BeamSettings | None = None,
         direction: Direction | None = None,
-        longest: Sequence[int | None] = (),
+        longest: Mapping[Direction, int | None] | None = None,
         taught: bool = False,
         pipeline: TextPipeline | None = None,
     ) -> None:
         self.model, self.subwords, self.taught = model, subwords, taught
         self.direction = direction or model.directions[0]
         self.pipeline = pipeline or TextPipeline()
-        self._longest = longest
+        self._longest = longest or {}
         self.settings = settings or BeamSettings()
         self.decoder: Decoder = Beam(self.settings)
 
@@ -118,7 +118,7 @@ class Translator:
             subwords,
             BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length),
             direction,
-            run.longest_sources(),
+            {way: pair.longest_source for way, pair in zip(model.directions, run.corpus.pairs, strict=False)},
             taught=recipe.training.taught > 0,
             pipeline=TextPipeline(recipe.data.steps),
         )
@@ -141,7 +141,7 @@ class Translator:
     @property
     def longest(self) -> int | None:
         """Source pieces of the longest sentence in training, if that is known."""
-        return self._longest[self.direction.number] if self._longest else None
+        return self._longest.get(self.direction)
 
     def with_direction(self, pair: str) -> Translator:
         """Return the same model for another of its language pairs, such as "gl-en"."""

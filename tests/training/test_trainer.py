@@ -272,10 +272,8 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path: Path
         f"the loss is nan at update 7; the last good checkpoint is kept in {tmp_path / 'checkpoints'}: "
         "try a lower training.peak or a longer training.warmup"
     )
-    newest = Checkpoints(tmp_path / "checkpoints").newest()
-    assert newest == tmp_path / "checkpoints" / "step-000004"
     good = Toy()
-    checkpoint.load_model(newest, good.model)
+    assert Checkpoints(tmp_path / "checkpoints").load_best(good.model) == tmp_path / "checkpoints" / "step-000004"
     assert all(parameter.isfinite().all() for parameter in good.model.parameters())
 
 
