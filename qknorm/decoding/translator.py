@@ -159,19 +159,19 @@ class Translator:
         """Return the best translation of each line. Scores, and notes on what somebody should know: `translations`."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines; for a single one: translate([line])[0]")
-        return list(self.stream(lines))
+        return [best.text for best, *_ in self.translations(lines)]
 
-    def stream(self, lines: Iterable[str], lines_at_once: int = LINES_AT_ONCE) -> Iterator[str]:
-        """Yield translations one by one, in bounded memory."""
-        for best, *_ in self.translations(lines, lines_at_once=lines_at_once):
-            yield best.text
+    def translate_pieces(self, sentences: Iterable[Sequence[int]]) -> list[str]:
+        """Return the best translation of each sentence, which is encoded already, as a model reads it."""
+        read = [Sentence(list(pieces), 1, f"{number} 0") for number, pieces in enumerate(sentences, start=1)]
+        return [self.subwords.decode(best.pieces) for best, *_ in self._search(read)]
 
     def translations(
         self, lines: Iterable[str], n_best: int = 1, lines_at_once: int = LINES_AT_ONCE
     ) -> Iterator[list[Translation]]:
-        """Yield each line's n best translations, best first, or n samples; a blank line has one, which is empty.
+        """Yield each line's n best translations, best first, or n samples, in bounded memory.
 
-        The n-th translation of a split line joins the n-th translations of its parts.
+        A blank line has one, which is empty. The n-th translation of a split line joins the n-th of its parts.
         """
         first = 1
         for chunk in _chunks(lines, lines_at_once):

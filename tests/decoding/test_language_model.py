@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from qknorm.data.characters import Characters
 from qknorm.decoding.language_model import draw
 from qknorm.errors import InputError
 from qknorm.models.gpt import GPT, GPTConfig
+from qknorm.runs.language_recipe import LanguageRecipe
+from qknorm.runs.language_run import LanguageRun, gpt_config
 
 
 @pytest.fixture(params=[{"qk_norm": None}, {"qk_norm": {"kind": "lp", "p": 3.0}}])
@@ -63,6 +66,17 @@ def test_characters_are_drawn_as_often_as_they_are_likely() -> None:
     drawn = torch.tensor([draw(logits, 2.0, 3, generator) for _ in range(4000)])
     expected = torch.tensor([-math.inf, 0.5, 1.0, 1.5]).softmax(0)
     torch.testing.assert_close(torch.bincount(drawn, minlength=4) / 4000, expected, atol=0.03, rtol=0)
+
+
+def test_a_run_without_its_optimiser_generates(tmp_path: Path) -> None:
+    model = {"layers": 1, "heads": 1, "dim": 8, "context": 12}
+    recipe = LanguageRecipe.model_validate({"data": {"file": "gone.txt"}, "model": model})
+    run, writer = LanguageRun(tmp_path), LanguageModel(GPT(gpt_config(recipe.model, 3)), Characters.of("abc"))
+    run.save_recipe(recipe)
+    writer.characters.save(run.characters_file)
+    saved = run.checkpoints.save(1, writer.model, torch.optim.Adam(writer.model.parameters()), {})
+    (saved / "optimizer.safetensors").unlink()
+    assert LanguageModel.load(tmp_path).generate("ab", 9, seed=0) == writer.generate("ab", 9, seed=0)
 
 
 @pytest.mark.parametrize(
