@@ -161,6 +161,11 @@ class Translator:
             raise TypeError("translate takes a list of lines; for a single one: translate([line])[0]")
         return [best.text for best, *_ in self.translations(lines)]
 
+    def translate_pieces(self, sentences: Iterable[Sequence[int]]) -> list[str]:
+        """Return the best translation of each sentence, which is encoded already, as a model reads it."""
+        read = [Sentence(list(pieces), 1, f"{number} 0") for number, pieces in enumerate(sentences, start=1)]
+        return [self.subwords.decode(best.pieces) for best, *_ in self._search(read)]
+
     def translations(
         self, lines: Iterable[str], n_best: int = 1, lines_at_once: int = LINES_AT_ONCE
     ) -> Iterator[list[Translation]]:
