@@ -32,7 +32,7 @@ docs: $(VENV)/docs.stamp  ## the documentation as a site, build/site; to read it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 reference: $(VENV)/toolkit.stamp  ## the pages that are made from the code
-	$(BIN)/python -m qknorm.runs.recipe_reference > docs/recipes.md
+	$(BIN)/python docs/recipes.py > docs/recipes.md
 	$(BIN)/python -m typer qknorm.cli utils docs --name qknorm --title "Every command" > docs/commands.md
 
 bench: bench-attention bench-translation bench-language bench-step  ## speed and memory against the alternatives, in interleaved runs

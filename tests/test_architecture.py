@@ -40,7 +40,7 @@ FRONT = {"__init__", "__main__"}
 TESTS = ROOT / "tests"
 # Tests of what is true of a whole room or of the project, and not of one module.
 OF_ROOMS = {
-    *("test_architecture.py", "test_packaging.py", "test_site.py"),
+    *("test_architecture.py", "test_packaging.py", "test_reference.py", "test_site.py"),
     *("attention/test_mathematics.py", "attention/test_onnx.py", "attention/test_parallel.py"),
     *("ops/test_documented.py", "ops/test_public.py", "ops/test_sanitizers.py", "ops/test_table.py"),
 }

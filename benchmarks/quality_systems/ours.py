@@ -49,7 +49,7 @@ def run(contest: Contest, minutes: float, folder: Path) -> Outcome:
         "updates": lines[-1].step,
         "target pieces/s": lines[-1].tokens_per_second,
         "parameters": sum(weights.numel() for weights in result.make_model().parameters()),
-        "pieces": len(result.subwords),
+        "pieces": len(result.vocabulary_of(result.parts)),
         "recipe": result.recipe.model_dump(mode="json", exclude={"data": {"source", "target", "dev", "test"}}),
     }
     return Outcome(minutes, curve, {f"{minutes:g}": test.content() | {"updates": lines[-1].step}}, facts, took / 60)

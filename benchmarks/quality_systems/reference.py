@@ -55,7 +55,7 @@ def learn(
 ) -> Outcome:
     clock = Clock(minutes, validations)
     result, (size, _) = TranslatorRun.open(run_folder(ours)), size_of_run(ours)
-    subwords = result.subwords
+    subwords = result.vocabulary_of(result.parts)
     encoded = (subwords.encode(contest.lines("train", side)) for side in (contest.source, contest.target))
     pairs = [pair for pair in zip(*encoded, strict=True) if max(map(len, pair)) <= _LONGEST]
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))

@@ -124,6 +124,7 @@ def import_memory(
     out: Annotated[Path, typer.Option(help="Write OUT.en and OUT.gl (or the codes of your languages).")] = Path(
         "imported"
     ),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there already.")] = False,
 ) -> None:
     """Turn a translation memory into two aligned text files."""
     from qknorm.data.importers import read_memory
@@ -137,6 +138,8 @@ def import_memory(
     if not out.name:
         raise InputError(f"--out {out} is a folder; give the beginning of the files' names, such as mine")
     paths = [out.with_name(f"{out.name}.{language}") for language in (source, target)]
+    if not force and (there := [path for path in paths if path.exists()]):
+        raise InputError(f"{there[0]} exists already; choose another --out, or overwrite it with --force")
     count = 0
     with replacing(paths[0]) as source_file, replacing(paths[1]) as target_file:
         for pair in read_memory(file, source, target):

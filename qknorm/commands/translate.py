@@ -6,11 +6,11 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
@@ -69,7 +69,7 @@ def translate(
     ] = None,
 ) -> None:
     """Translate lines. N lines in are N lines out, blank ones included."""
-    from qknorm.data.textfiles import refuse_to_replace
+    from qknorm.data.textfiles import refuse_to_replace, replacing
     from qknorm.decoding.decoders import make_decoder
     from qknorm.decoding.translator import LINES_AT_ONCE, Translator
     from qknorm.formats.table import open_document
@@ -95,8 +95,8 @@ def translate(
         "top_k": top_k,
         "seed": seed,
     }
-    chosen = make_decoder(decoder, settings, n_best or 1, **_given(options))
-    translator = translator.with_decoder(chosen)
+    given = {name: value for name, value in options.items() if value is not None}
+    translator = translator.with_decoder(make_decoder(decoder, settings, n_best or 1, **given))
     if batch_size is None:
         batch_size = 1 if file is None and sys.stdin.isatty() else LINES_AT_ONCE
     if as_json:
@@ -105,7 +105,7 @@ def translate(
         written = _in_columns
     else:
         written = partial(_of_document, document)
-    with _writer(output) as out, _watched(file, output) as progress:
+    with replacing(output) if output else nullcontext(sys.stdout.buffer) as out, _watched(file, output) as progress:
         total = sum(1 for _ in open_document(file).segments) if file and not progress.disable else None
         results = translator.translations(document.segments, n_best or 1, batch_size)
         for text in written(_told(progress.track(results, total))):
@@ -130,21 +130,6 @@ def _in_columns(results: Results) -> Iterator[bytes]:
     for number, translations in enumerate(results, start=1):
         for translation in translations:
             yield f"{number}\t{translation.score:.4f}\t{translation.text}\n".encode()
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-@contextmanager
-def _writer(output: Path | None) -> Iterator[IO[bytes]]:
-    from qknorm.data.textfiles import replacing
-
-    if output is None:
-        yield sys.stdout.buffer
-    else:
-        with replacing(output) as file:
-            yield file
 
 
 class _Speed(ProgressColumn):

@@ -48,6 +48,9 @@ class Encoded:
     def __getitem__(self, row: int) -> NDArray[np.int32]:
         return self.numbers[self.offsets[row] : self.offsets[row + 1]]
 
+    def __iter__(self) -> Iterator[list[int]]:
+        return (self[row].tolist() for row in range(len(self)))
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.offsets)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qknorm.data.folds import Block, window_starts
+from qknorm.data.folds import TextBlock, window_starts
 from qknorm.data.textfiles import read_lines, replacing
 from qknorm.errors import InputError
 
@@ -60,7 +60,7 @@ class Characters:
 
 
 @dataclass(frozen=True)
-class Text:
+class CharacterText:
     """A text, its vocabulary, and the text in numbers."""
 
     characters: Characters
@@ -69,7 +69,7 @@ class Text:
     sha256: str
 
     @classmethod
-    def read(cls, path: Path) -> Text:
+    def read(cls, path: Path) -> CharacterText:
         lines = list(read_lines(path))
         text = "\n".join(lines) + "\n"
         if not text.strip():
@@ -95,8 +95,8 @@ class WindowSampler:
 
     def __init__(
         self,
-        text: Text,
-        blocks: Sequence[Block],
+        text: CharacterText,
+        blocks: Sequence[TextBlock],
         length: int,
         windows: int,
         seed: int,

@@ -13,7 +13,7 @@ from qknorm.errors import InputError
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """A contiguous part of a text, from `start` up to but not including `end`."""
 
     start: int
@@ -27,8 +27,8 @@ class Block:
 class Fold:
     """One way to hold out a block and learn from the rest: up to two blocks, before it and after it."""
 
-    train: tuple[Block, ...]
-    held_out: Block
+    train: tuple[TextBlock, ...]
+    held_out: TextBlock
 
 
 def k_folds(length: int, folds: int) -> list[Fold]:
@@ -37,19 +37,15 @@ def k_folds(length: int, folds: int) -> list[Fold]:
         raise InputError(f"cross-validation needs at least 2 folds, not {folds}")
     if length < folds:
         raise InputError(f"a text of {length} characters cannot be cut into {folds} folds")
-    edges = [length * i // folds for i in range(folds + 1)]
-    blocks = [Block(start, end) for start, end in itertools.pairwise(edges)]
-    whole = Block(0, length)
-    return [
-        Fold(
-            tuple(part for part in (Block(whole.start, block.start), Block(block.end, whole.end)) if len(part)),
-            block,
-        )
-        for block in blocks
-    ]
+    edges = [length * number // folds for number in range(folds + 1)]
+    found = []
+    for start, end in itertools.pairwise(edges):
+        before_and_after = (TextBlock(0, start), TextBlock(end, length))
+        found.append(Fold(tuple(block for block in before_and_after if len(block)), TextBlock(start, end)))
+    return found
 
 
-def window_starts(blocks: Sequence[Block], window: int) -> NDArray[np.int64]:
+def window_starts(blocks: Sequence[TextBlock], window: int) -> NDArray[np.int64]:
     """Every place where a window of this size fits into one of the blocks."""
     starts = [np.arange(block.start, block.end - window + 1, dtype=np.int64) for block in blocks]
     positions = np.concatenate(starts) if starts else np.empty(0, np.int64)
@@ -59,7 +55,7 @@ def window_starts(blocks: Sequence[Block], window: int) -> NDArray[np.int64]:
     return positions
 
 
-def consecutive_windows(block: Block, window: int) -> NDArray[np.int64]:
+def consecutive_windows(block: TextBlock, window: int) -> NDArray[np.int64]:
     """The starts of windows side by side, for evaluation; what is left over at the end is not used."""
     starts: NDArray[np.int64] = window_starts([block], window)[::window]
     return starts

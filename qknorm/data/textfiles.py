@@ -10,7 +10,9 @@ import contextlib
 import errno
 import gzip
 import os
+import re
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,6 +24,16 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = "\ufeff"
 _HALF_WRITTEN = ".part"  # how the name of a file ends that is still being written
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# Quotation marks and dashes as Windows has them, in a text whose letters are nearly all those of English.
+_WINDOWS_SIGNS, _LATIN_SHARE = re.compile(rb"[\x91-\x97]"), 0.7
+_ZIP_MAGIC, _PDF_MAGIC, _OLD_OFFICE_MAGIC = b"PK\x03\x04", b"%PDF-", b"\xd0\xcf\x11\xe0"
+# What a packed document is, by the beginning of the name of something in it.
+_PACKED = {
+    "word/": "a Word document",
+    "xl/": "an Excel workbook",
+    "ppt/": "a PowerPoint presentation",
+    "content.xml": "an OpenDocument file, as LibreOffice writes",
+}
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -38,9 +50,27 @@ def open_bytes(path: Path) -> BinaryIO:
         raise InputError(f"{path} does not exist") from None
     except PermissionError:
         raise InputError(f"{path} may not be read: permission denied") from None
-    magic = file.read(2)
+    beginning = file.read(len(_PDF_MAGIC))
     file.seek(0)
-    return cast(BinaryIO, _Gunzipped(path)) if magic == _GZIP_MAGIC else file
+    if document := _document(path, beginning):
+        raise InputError(f"{path} is {document}, not plain text: save it as plain text in UTF-8, a sentence a line")
+    return cast(BinaryIO, _Gunzipped(path)) if beginning.startswith(_GZIP_MAGIC) else file
+
+
+def _document(path: Path, beginning: bytes) -> str | None:
+    """What a file is that begins so, if it is what a program for texts or tables has written."""
+    if beginning.startswith(_PDF_MAGIC):
+        return "a PDF document"
+    if beginning.startswith(_OLD_OFFICE_MAGIC):
+        return "a document of an older Word or Excel"
+    if not beginning.startswith(_ZIP_MAGIC):
+        return None
+    with contextlib.suppress(zipfile.BadZipFile, OSError), zipfile.ZipFile(path) as packed:
+        for name in packed.namelist():
+            for start, document in _PACKED.items():
+                if name.startswith(start):
+                    return document
+    return "a zip archive"
 
 
 class _Gunzipped(gzip.GzipFile):
@@ -82,11 +112,21 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        hint = "it looks like UTF-16; " if number == 1 and raw.startswith(_UTF16_MARKS) else ""
+        looks_like = _encoding(raw, number)
+        hint = f"it looks like {looks_like}; " if looks_like else ""
+        how = f": iconv -f {looks_like.upper()} -t UTF-8 FILE > NEW-FILE" if looks_like else ""
         raise InputError(
             f"{name}, line {number}: byte 0x{raw[error.start]:02x} at offset {error.start} of the line is not UTF-8; "
-            f"{hint}convert the text to UTF-8 first"
+            f"{hint}convert the text to UTF-8 first{how}"
         ) from None
+
+
+def _encoding(raw: bytes, number: int) -> str:
+    """What a line that is not UTF-8 looks like; empty if like nothing that is known here."""
+    if number == 1 and raw.startswith(_UTF16_MARKS):
+        return "UTF-16"
+    latin = sum(byte < 0x80 for byte in raw)
+    return "Windows-1252" if _WINDOWS_SIGNS.search(raw) and latin > _LATIN_SHARE * len(raw) else ""
 
 
 @contextlib.contextmanager

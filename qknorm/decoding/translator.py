@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -80,7 +80,7 @@ class Translator:
     """Translates lines. N lines in are N lines out, in the same order, blank ones included.
 
     direction: which of the model's language pairs; the first unless it is given.
-    longest: for each of them, the source pieces of its longest sentence in training; a longer line is split.
+    longest: of each of them, the source pieces of its longest sentence in training; a longer line is split.
     taught: whether an attention head was taught the alignment, which `alignment` reads from it.
     pipeline: what was done to each line that the model learned from.
     """
@@ -91,14 +91,14 @@ class Translator:
         subwords: Subwords,
         settings: BeamSettings | None = None,
         direction: Direction | None = None,
-        longest: Sequence[int | None] = (),
+        longest: Mapping[Direction, int | None] | None = None,
         taught: bool = False,
         pipeline: TextPipeline | None = None,
     ) -> None:
         self.model, self.subwords, self.taught = model, subwords, taught
         self.direction = direction or model.directions[0]
         self.pipeline = pipeline or TextPipeline()
-        self._longest = longest
+        self._longest = longest or {}
         self.settings = settings or BeamSettings()
         self.decoder: Decoder = Beam(self.settings)
 
@@ -118,7 +118,7 @@ class Translator:
             subwords,
             BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length),
             direction,
-            run.longest_sources(),
+            {way: pair.longest_source for way, pair in zip(model.directions, run.corpus.pairs, strict=False)},
             taught=recipe.training.taught > 0,
             pipeline=TextPipeline(recipe.data.steps),
         )
@@ -141,7 +141,7 @@ class Translator:
     @property
     def longest(self) -> int | None:
         """Source pieces of the longest sentence in training, if that is known."""
-        return self._longest[self.direction.number] if self._longest else None
+        return self._longest.get(self.direction)
 
     def with_direction(self, pair: str) -> Translator:
         """Return the same model for another of its language pairs, such as "gl-en"."""
@@ -159,19 +159,19 @@ class Translator:
         """Return the best translation of each line. Scores, and notes on what somebody should know: `translations`."""
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines; for a single one: translate([line])[0]")
-        return list(self.stream(lines))
+        return [best.text for best, *_ in self.translations(lines)]
 
-    def stream(self, lines: Iterable[str], lines_at_once: int = LINES_AT_ONCE) -> Iterator[str]:
-        """Yield translations one by one, in bounded memory."""
-        for best, *_ in self.translations(lines, lines_at_once=lines_at_once):
-            yield best.text
+    def translate_pieces(self, sentences: Iterable[Sequence[int]]) -> list[str]:
+        """Return the best translation of each sentence, which is encoded already, as a model reads it."""
+        read = [Sentence(list(pieces), 1, f"{number} 0") for number, pieces in enumerate(sentences, start=1)]
+        return [self.subwords.decode(best.pieces) for best, *_ in self._search(read)]
 
     def translations(
         self, lines: Iterable[str], n_best: int = 1, lines_at_once: int = LINES_AT_ONCE
     ) -> Iterator[list[Translation]]:
-        """Yield each line's n best translations, best first, or n samples; a blank line has one, which is empty.
+        """Yield each line's n best translations, best first, or n samples, in bounded memory.
 
-        The n-th translation of a split line joins the n-th translations of its parts.
+        A blank line has one, which is empty. The n-th translation of a split line joins the n-th of its parts.
         """
         first = 1
         for chunk in _chunks(lines, lines_at_once):

@@ -155,7 +155,7 @@ class Checkpoints:
 
     def restore(self, checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put everything back as it was at the time of saving; returns the state that was saved with it."""
-        load_model(checkpoint, model)
+        _put(load_file(checkpoint / _MODEL), model, checkpoint)
         tensors = load_file(checkpoint / _OPTIMIZER)
         random_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_RANDOM_STATE)}
         _restore_random_state(checkpoint, random_states)
@@ -224,12 +224,8 @@ class Checkpoints:
             return None
 
 
-def load_model(checkpoint: Path, model: nn.Module) -> None:
-    """Load the weights of a checkpoint into a model of the same shape."""
-    _put(load_file(checkpoint / _MODEL), model, checkpoint)
-
-
 def _put(weights: dict[str, Tensor], model: nn.Module, checkpoint: Path) -> None:
+    """Load the weights of a checkpoint into a model of the same shape."""
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

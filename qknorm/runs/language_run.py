@@ -5,7 +5,7 @@ runs/NAME/  beside what every run has: characters.json
 
 from __future__ import annotations
 
-from qknorm.data.characters import Characters, Text
+from qknorm.data.characters import Characters, CharacterText
 from qknorm.data.corpus_report import TextReport
 from qknorm.errors import InputError
 from qknorm.models.gpt import GPT, GPTConfig
@@ -35,14 +35,14 @@ class LanguageRun(Run):
         """The model of this run with fresh weights."""
         return GPT(gpt_config(self.recipe.model, len(self.characters)))
 
-    def begin(self, recipe: LanguageRecipe, text: Text) -> None:
+    def begin(self, recipe: LanguageRecipe, text: CharacterText) -> None:
         """Fill a new run folder with all but checkpoints."""
         self.folder.mkdir(parents=True, exist_ok=True)
         text.characters.save(self.characters_file)
         TextReport(characters=len(text.numbers), lines=text.lines, sha256=text.sha256).write(self.corpus_file)
         self.save_recipe(recipe)
 
-    def refuse_other_text(self, text: Text) -> None:
+    def refuse_other_text(self, text: CharacterText) -> None:
         """A run goes on with the text that it was begun with."""
         if self.text.sha256 != text.sha256:
             raise InputError(other_text(self.folder))

@@ -51,6 +51,7 @@ class TestSet:
     hypotheses = InFolder("hypotheses.txt")
     scores_file = InFolder("scores.json")
     """The last file to be written: with it the test is done."""
+
     @property
     def is_done(self) -> bool:
         return self.scores_file.is_file()
@@ -88,6 +89,7 @@ class Run:
     """What one run among many came to: it is done when this file is there."""
     failure_file = InFolder("failure.txt")
     """Why one run among many has failed, for whoever did not wait for it."""
+
     @property
     def checkpoints(self) -> Checkpoints:
         return Checkpoints(self.folder / "checkpoints")
@@ -188,4 +190,4 @@ def other_text(folder: Path) -> str:
 def refuse_to_overwrite(run: Run) -> None:
     """A new run does not begin where another one is."""
     if run.is_begun:
-        raise InputError(f"{run.folder} holds a run already; go on with --resume, or choose another name=NAME")
+        raise InputError(f"{run.folder} holds a run already; resume it, or choose another name=NAME")

@@ -12,9 +12,7 @@ import torch
 
 from qknorm.data import prepared
 from qknorm.data.corpus_report import CorpusReport
-from qknorm.data.pipeline import TextPipeline
 from qknorm.data.subwords import Subwords
-from qknorm.errors import InputError
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
 from qknorm.runs.contents import ModelParts
 from qknorm.runs.recipe import ModelRecipe, Recipe
@@ -42,10 +40,6 @@ class TranslatorRun(Run):
         name = Path(prepared.DROPPED)
         return self.folder / (name.with_stem(f"{name.stem}-{direction}") if direction else name)
 
-    @property
-    def subwords(self) -> Subwords:
-        return Subwords.load(self.tokenizer_file)
-
     def vocabulary_of(self, parts: ModelParts) -> Subwords:
         """The vocabulary that the weights were learned with."""
         return Subwords.load(self.tokenizer_file, parts.vocabulary)
@@ -56,25 +50,13 @@ class TranslatorRun(Run):
         return CorpusReport.of_file(self.corpus_file)
 
     @property
-    def pipeline(self) -> TextPipeline:
-        """What is done to a line before this model reads it."""
-        return TextPipeline(self.recipe.data.steps)
-
-    def longest_sources(self) -> list[int | None]:
-        """Of each direction, pieces of the longest source sentence in training; None in a run of an early version."""
-        return [direction.longest_source for direction in self.corpus.pairs]
-
-    @property
     def parts(self) -> ModelParts:
-        if not self.pairs_file.exists():
-            self.recipe_of(Recipe)  # what else would it be
-            raise InputError(f"{self.folder} is not a run folder: there is no {self.pairs_file.name} in it")
         return ModelParts.of_file(self.pairs_file)
 
     def make_model(self) -> TranslatorModel:
         """The model of this run with fresh weights."""
-        parts = self.parts
-        return make_model(self.recipe, parts, len(self.vocabulary_of(parts)))
+        recipe, parts = self.recipe, self.parts
+        return make_model(recipe, parts, len(self.vocabulary_of(parts)))
 
 
 def make_model(recipe: Recipe, parts: ModelParts, pieces: int) -> TranslatorModel:

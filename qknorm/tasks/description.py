@@ -46,7 +46,9 @@ class TaskDescription(ABC, Generic[RecipeT, ResultT]):
 
     def prolong(self, recipe: RecipeT, folder: Path, console: Screen, minutes: float) -> object:  # noqa: ARG002
         """Let a run that has ended go on for this many minutes, where the task knows how."""
-        raise InputError(f"{folder} holds {recipe.product}, which cannot be prolonged; leave out --minutes")
+        raise InputError(
+            f"{folder} holds {recipe.product}, which cannot be prolonged: its recipe says how long it is trained"
+        )
 
     @abstractmethod
     def fetch_text(self, recipe: RecipeT) -> None:

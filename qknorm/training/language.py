@@ -12,8 +12,8 @@ from torch import Tensor
 from qknorm import processes
 from qknorm.attention.watch import diagnose
 from qknorm.data import corpora
-from qknorm.data.characters import Text, WindowSampler
-from qknorm.data.folds import Block, Fold, consecutive_windows, k_folds
+from qknorm.data.characters import CharacterText, WindowSampler
+from qknorm.data.folds import Fold, TextBlock, consecutive_windows, k_folds
 from qknorm.errors import InputError
 from qknorm.models.gpt import GPT
 from qknorm.optimisation.optimisers import make_optimiser
@@ -35,7 +35,7 @@ _DIAGNOSED_WINDOWS = 8
 class LanguageTask:
     """What the trainer needs to know about language models."""
 
-    def __init__(self, recipe: LanguageRecipe, model: GPT, text: Text, fold: Fold) -> None:
+    def __init__(self, recipe: LanguageRecipe, model: GPT, text: CharacterText, fold: Fold) -> None:
         self.model = model
         training, self.context = recipe.training, recipe.model.context
         self.batches = WindowSampler(
@@ -101,19 +101,19 @@ def train(recipe: LanguageRecipe, folder: Path, console: Screen, resume: bool) -
     return trainer.train()
 
 
-def read_text(data: TextRecipe) -> Text:
+def read_text(data: TextRecipe) -> CharacterText:
     if data.corpus is not None:
-        return Text.read(corpora.get(data.corpus).text)
+        return CharacterText.read(corpora.get(data.corpus).text)
     assert data.file is not None
-    return Text.read(Path(data.file))
+    return CharacterText.read(Path(data.file))
 
 
-def fold_of(data: TextRecipe, text: Text) -> Fold:
+def fold_of(data: TextRecipe, text: CharacterText) -> Fold:
     """What is learned from and what is held out: a fold, or the last part of the text."""
     length = len(text.numbers)
     if data.folds is None:
         edge = round(length * (1 - data.held_out))
-        return Fold((Block(0, edge),), Block(edge, length))
+        return Fold((TextBlock(0, edge),), TextBlock(edge, length))
     if text.lines < data.folds:
         raise InputError(f"a text of {text.lines} lines cannot be cut into {data.folds} folds")
     return k_folds(length, data.folds)[data.fold or 0]

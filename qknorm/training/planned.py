@@ -27,7 +27,7 @@ from qknorm.ops.products import HAS_HALF_PRODUCTS
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.runs.recipe import Recipe, laid_over_plan, merged
 from qknorm.runs.translator_run import make_model
-from qknorm.screen import Screen
+from qknorm.screen import Screen, duration
 from qknorm.training import planner
 from qknorm.training.half import autocast, use_half_products
 from qknorm.training.planner import Length, Shape, TextSize
@@ -186,7 +186,7 @@ def _say(recipe: Recipe, length: Length, remarks: Sequence[str], console: Screen
     """The plan in a few lines."""
     lines = [
         f"The plan: {shape_of(recipe)}, {recipe.training.precision}; {length.updates:,} updates, {length.passes:.1f} "
-        f"passes through the text; about {length.seconds / 60:.0f} minutes, until {clock_after(length.seconds)}.",
+        f"passes through the text; about {duration(length.seconds)}, until {clock_after(length.seconds)}.",
         *remarks,
     ]
     if _is_busy():

@@ -11,7 +11,7 @@ from qknorm.data.prepared import Prepared
 from qknorm.errors import InputError
 from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.runs.translator_run import TranslatorRun
-from qknorm.screen import Screen
+from qknorm.screen import Screen, duration
 from qknorm.training import planner
 from qknorm.training.planned import (
     clock_after,
@@ -42,14 +42,14 @@ def prolong(run: TranslatorRun, minutes: float, prepared: Prepared, console: Scr
     prolonged = prolonged_recipe(recipe, done, more)
     total = prolonged.training.total_updates
     if total <= ended:
-        needed = planner.length_for(text, minutes * 60, *speed, ended - done).seconds / 60
+        needed = planner.length_for(text, minutes * 60, *speed, ended - done).seconds
         raise InputError(
             f"{minutes:g} minutes are too few: {run.folder} would go on from update {done:,}, before its learning rate "
-            f"fell, and {ended:,} updates, as many as it had, take about {needed:.2g} minutes from there; give it more"
+            f"fell, and {ended:,} updates, as many as it had, take about {duration(needed)} from there; give it more"
         )
     console.print(
         f"{total - done:,} updates after the {done:,} before the learning rate fell, {total:,} in all instead of "
-        f"{ended:,}; about {more.seconds / 60:.0f} minutes, until {clock_after(more.seconds)}; "
+        f"{ended:,}; about {duration(more.seconds)}, until {clock_after(more.seconds)}; "
         f"dropout {prolonged.model.dropout:g}",
     )
     fresh = shape_within(minutes * 60, prepared, text)

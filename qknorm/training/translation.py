@@ -78,6 +78,9 @@ class TranslationTask:
         self.batches = BatchSampler(data, training.budget, training.seed, processes.rank(), processes.count())
         settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
         self.guide = Guide(translations(prepared, console)).to(model.languages.device) if training.taught else None
+        dev = [direction.dev.encoded for direction in prepared.directions]
+        self.dev = [(list(pairs.source), list(pairs.target)) for pairs in dev]
+        """The pieces of each direction's dev set."""
         self._shown = 0
         """Examples so far."""
         self.translators = [Translator(model, prepared.subwords, settings, direction) for direction in model.directions]
@@ -104,8 +107,8 @@ class TranslationTask:
         """The mean of the pairs' scores; with several, each pair's too."""
         directions = self.prepared.directions
         translations = [
-            translator.translate(direction.dev.sources)
-            for translator, direction in zip(self.translators, directions, strict=True)
+            translator.translate_pieces(sources)
+            for translator, (sources, _) in zip(self.translators, self.dev, strict=True)
         ]
         self._show_example(translations)
         by_direction = {
@@ -144,7 +147,7 @@ class TranslationTask:
     def _entropies(self) -> dict[str, list[float]]:
         """Of each attention layer by its name and each head of it: how diffuse it is, 0 one word, 1 all alike."""
         with watch(self.model, every=1) as seen:
-            for row in range(min(_WATCHED, len(self.prepared.directions[0].dev))):
+            for row in range(min(_WATCHED, len(self.dev[0][0]))):
                 self.model(self._dev_batch(slice(row, row + 1), 0))  # one by one: padding looks somewhere, too
         names = seen.looks[0].layers
         return {
@@ -156,8 +159,8 @@ class TranslationTask:
     def _dev_loss(self) -> float:
         """The loss per token, over all directions."""
         total, tokens = 0.0, 0
-        for number, direction in enumerate(self.prepared.directions):
-            for start in range(0, len(direction.dev), 64):
+        for number, (sources, _) in enumerate(self.dev):
+            for start in range(0, len(sources), 64):
                 batch = self._dev_batch(slice(start, start + 64), number)
                 total += float(self.model(batch)) * batch.target_tokens
                 tokens += batch.target_tokens
@@ -165,10 +168,8 @@ class TranslationTask:
 
     def _dev_batch(self, rows: slice, number: int) -> Batch:
         """Sentences of a dev set as a batch. Pieces outside of the target vocabulary are not asked for."""
-        encoded = self.prepared.directions[number].dev.encoded
-        chosen = range(len(encoded))[rows]
-        source, target = ([side[row].tolist() for row in chosen] for side in (encoded.source, encoded.target))
-        batch = Batch.of(source, target, number).to(self.model.languages.device)
+        sources, targets = self.dev[number]
+        batch = Batch.of(sources[rows], targets[rows], number).to(self.model.languages.device)
         vocabulary = self.model.target_vocabulary(self.model.directions[number])
         known = (batch.target_out == PAD) | torch.isin(batch.target_out, vocabulary)
         return replace(batch, target_out=torch.where(known, batch.target_out, PAD))

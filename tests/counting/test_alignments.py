@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings
 from numpy.typing import NDArray
 
 from qknorm.counting import alignments
@@ -49,40 +47,12 @@ def _links(source: Sentence, target: Sentence, table: Table) -> Table:
 
 
 @given(texts)
+@example([([], [])])
+@example([([], [1, 2]), ([3], [])])
 def test_it_is_what_the_formulas_say(text: Text) -> None:
     expected = reference(text)
     sure = abs(expected - LEAST) > 1e-5  # what is 0.005 but for rounding may be there or not
     np.testing.assert_allclose(counted(encoded(text))[sure], np.where(expected < LEAST, 0, expected)[sure], atol=1e-5)
-
-
-@settings(max_examples=50)
-@given(texts)
-def test_turning_the_text_round_transposes_the_table(text: Text) -> None:
-    np.testing.assert_allclose(counted(encoded(turned(text))), counted(encoded(text)).T, atol=1e-6)
-
-
-@settings(max_examples=50)
-@given(texts, st.randoms(use_true_random=False))
-def test_the_order_of_the_sentence_pairs_does_not_matter(text: Text, rng: random.Random) -> None:
-    shuffled = rng.sample(text, len(text))
-    np.testing.assert_allclose(counted(encoded(shuffled)), counted(encoded(text)), atol=1e-5)
-
-
-@settings(max_examples=50)
-@given(texts)
-def test_entries_are_shares_that_add_up_to_at_most_one(text: Text) -> None:
-    """Σ over t of √(P(t|s) P(s|t)) may exceed 1, but Σ of the squares is at most Σ of P(t|s)."""
-    squares = counted(encoded(text)) ** 2
-    assert squares.max() <= 1 + 1e-5
-    assert squares.sum(0).max() <= 1 + 1e-5
-    assert squares.sum(1).max() <= 1 + 1e-5
-
-
-@settings(max_examples=50)
-@given(texts)
-def test_pieces_that_never_meet_have_no_entry(text: Text) -> None:
-    together = {(s, t) for source, target in text for s in source for t in target}
-    assert {(int(s), int(t)) for s, t in np.argwhere(counted(encoded(text)))} <= together
 
 
 @pytest.mark.parametrize("cells", [1, 7, 50])
@@ -134,17 +104,6 @@ def test_of_a_very_long_sentence_the_beginning_counts(monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(
         counted(encoded([([1, 2, 3, 4, 5], [6, 7])])), counted(encoded([([1, 2, 3], [6, 7])]))
     )
-
-
-@pytest.mark.parametrize("text", [[([], [])], [([1], [])], [([], [1, 2]), ([3], [])]])
-def test_where_nothing_meets_nothing_is_known(text: Text) -> None:
-    assert not counted(encoded(text)).any()
-
-
-def test_one_piece_sentences() -> None:
-    table = counted(encoded([([1], [2])] * 3))
-    assert table[1, 2] == pytest.approx(1)
-    assert table.sum() == pytest.approx(1)
 
 
 def both_ways(table: Table) -> Table:

@@ -122,14 +122,6 @@ def test_a_pair_and_its_reverse_are_one_text() -> None:
     )
 
 
-def test_languages_are_neighbours_of_themselves_alone() -> None:
-    """Nothing at the end of a sentence is near anything at the start of the next."""
-    text = encoded([([1, 2], []), ([3, 4], [])] * 5)
-    made = starting_vectors([text], sparse.csr_matrix((PIECES, PIECES), dtype=np.float32), PIECES, PIECES, 0)
-    assert abs(made[2] @ made[3]) < 0.2
-    assert abs(made[1] @ made[3]) < 0.2
-
-
 def test_parts_of_words_start_between_the_words() -> None:
     spellings = ["<s>", "throu", "through</w>", "throughout</w>", "other</w>"]
     made = np.eye(5, dtype=np.float32)

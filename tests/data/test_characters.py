@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from qknorm.data.characters import Characters, Text, WindowSampler
-from qknorm.data.folds import Block
+from qknorm.data.characters import Characters, CharacterText, WindowSampler
+from qknorm.data.folds import TextBlock
 from qknorm.errors import InputError
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> Text:
+def text(tmp_path: Path) -> CharacterText:
     (tmp_path / "text").write_text("".join(chr(97 + i % 26) for i in range(520)) + "\n")
-    return Text.read(tmp_path / "text")
+    return CharacterText.read(tmp_path / "text")
 
 
 def test_text_becomes_numbers_and_back(tmp_path: Path) -> None:
@@ -34,17 +34,17 @@ def test_an_unseen_character_is_named() -> None:
 def test_an_empty_text_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "text").write_text(content)
     with pytest.raises(InputError, match="is empty"):
-        Text.read(tmp_path / "text")
+        CharacterText.read(tmp_path / "text")
 
 
-def test_targets_follow_the_inputs(text: Text) -> None:
+def test_targets_follow_the_inputs(text: CharacterText) -> None:
     inputs, targets = text.windows([0, 7], 5)
     assert text.characters.decode(inputs[1].tolist()) == "hijkl"
     assert text.characters.decode(targets[1].tolist()) == "ijklm"
 
 
-def test_windows_stay_within_their_blocks(text: Text) -> None:
-    sampler = WindowSampler(text, [Block(0, 20), Block(100, 130)], 9, 64, 0)
+def test_windows_stay_within_their_blocks(text: CharacterText) -> None:
+    sampler = WindowSampler(text, [TextBlock(0, 20), TextBlock(100, 130)], 9, 64, 0)
     windows = set()
     for _, targets in islice(sampler, 30):
         assert targets.shape == (64, 9)
@@ -53,19 +53,19 @@ def test_windows_stay_within_their_blocks(text: Text) -> None:
     assert windows == allowed
 
 
-def test_the_sampler_goes_on_where_it_was(text: Text) -> None:
-    whole = list(islice(WindowSampler(text, [Block(0, 520)], 9, 4, 7), 6))
-    first = WindowSampler(text, [Block(0, 520)], 9, 4, 7)
+def test_the_sampler_goes_on_where_it_was(text: CharacterText) -> None:
+    whole = list(islice(WindowSampler(text, [TextBlock(0, 520)], 9, 4, 7), 6))
+    first = WindowSampler(text, [TextBlock(0, 520)], 9, 4, 7)
     list(islice(first, 3))
-    second = WindowSampler(text, [Block(0, 520)], 9, 4, 7)
+    second = WindowSampler(text, [TextBlock(0, 520)], 9, 4, 7)
     second.load_state_dict(first.state_dict())
     for (a, _), (b, _) in zip(whole[3:], second, strict=False):
         assert torch.equal(a, b)
 
 
-def test_processes_share_each_batch(text: Text) -> None:
-    whole = WindowSampler(text, [Block(0, 520)], 9, 5, 7)
-    shares = [WindowSampler(text, [Block(0, 520)], 9, 5, 7, rank, 2) for rank in (0, 1)]
+def test_processes_share_each_batch(text: CharacterText) -> None:
+    whole = WindowSampler(text, [TextBlock(0, 520)], 9, 5, 7)
+    shares = [WindowSampler(text, [TextBlock(0, 520)], 9, 5, 7, rank, 2) for rank in (0, 1)]
     for (expected, _), (first, _), (second, _) in islice(zip(whole, *shares, strict=False), 3):
         assert (len(first), len(second)) == (3, 2)
         assert sorted([*first.tolist(), *second.tolist()]) == sorted(expected.tolist())

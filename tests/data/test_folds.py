@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qknorm.data.folds import Block, consecutive_windows, k_folds, window_starts
+from qknorm.data.folds import TextBlock, consecutive_windows, k_folds, window_starts
 from qknorm.errors import InputError
 
 
@@ -29,17 +29,17 @@ def test_no_window_crosses_an_edge(length: int, count: int, window: int) -> None
 
 
 def test_every_place_where_a_window_fits_is_found() -> None:
-    assert window_starts([Block(0, 4), Block(10, 12), Block(20, 25)], 3).tolist() == [0, 1, 20, 21, 22]
+    assert window_starts([TextBlock(0, 4), TextBlock(10, 12), TextBlock(20, 25)], 3).tolist() == [0, 1, 20, 21, 22]
 
 
 def test_evaluation_windows_stand_side_by_side() -> None:
-    assert consecutive_windows(Block(100, 111), 4).tolist() == [100, 104]
-    assert np.diff(consecutive_windows(Block(0, 1000), 64)).tolist() == [64] * 14
+    assert consecutive_windows(TextBlock(100, 111), 4).tolist() == [100, 104]
+    assert np.diff(consecutive_windows(TextBlock(0, 1000), 64)).tolist() == [64] * 14
 
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="a window of 65 characters does not fit: the longest stretch of text has 64"):
-        window_starts([Block(0, 64), Block(100, 110)], 65)
+        window_starts([TextBlock(0, 64), TextBlock(100, 110)], 65)
     with pytest.raises(InputError, match="at least 2 folds"):
         k_folds(100, 1)
     with pytest.raises(InputError, match="cannot be cut into 10 folds"):

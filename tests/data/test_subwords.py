@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -38,42 +38,19 @@ def words() -> Subwords:
 any_line = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
 
 
-@given(line=any_line)
-def test_raw_text_survives_the_round_trip(raw: Subwords, line: str) -> None:
+@given(line=any_line, dropout=st.sampled_from([0.1, 0.5, 1.0]), seed=st.integers(0, 1000))
+@example("", 0.1, 0)
+@example("  two  spaces  ", 0.1, 0)
+@example("😀👩‍👩‍👧 🇪🇸 مرحبا שלום a\u0302\u0323 ệ 𝕳𝖊", 0.5, 0)
+@example("no-break\u00a0thin\u2009line\u2028next\x85tab\tff\f\x00\r", 0.5, 0)
+@example("▁ underline ▁▁ \ue000 \ue0001 \ue0000", 0.5, 0)
+@example("<unk> <s> </s> <pad> <0x41> </w>", 0.5, 0)
+def test_raw_text_survives_the_round_trip(raw: Subwords, words: Subwords, line: str, dropout: float, seed: int) -> None:
+    """Dropout changes the pieces and not the text; without it both encoders agree."""
     assert raw.decode(raw.encode([line])[0]) == line
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        " ",
-        "  two  spaces  ",
-        "😀👩‍👩‍👧 🇪🇸",
-        "مرحبا بالعالم",
-        "שלום עולם",
-        "Tiếng Việt: a\u0302\u0323 ệ",
-        "no-break\u00a0thin\u2009line\u2028para\u2029next\x85tab\tff\f",
-        "▁ underline ▁▁",
-        "\ue000 \ue0001 \ue0000",
-        "<unk> <s> </s> <pad> <0x41> </w>",
-        "\x00\x01\r",
-        "𝕳𝖊𝖑𝖑𝖔",
-    ],
-)
-def test_hard_lines_survive_the_round_trip(raw: Subwords, line: str) -> None:
-    assert raw.decode(raw.encode([line])[0]) == line
-
-
-@given(line=any_line, dropout=st.sampled_from([0.0, 0.1, 0.5, 1.0]), seed=st.integers(0, 1000))
-def test_dropout_changes_the_pieces_and_not_the_text(raw: Subwords, line: str, dropout: float, seed: int) -> None:
     assert raw.decode(raw.encode_with_dropout(line, dropout, random.Random(seed))) == line
-
-
-@given(line=any_line)
-def test_without_dropout_both_encoders_agree(raw: Subwords, words: Subwords, line: str) -> None:
     for subwords in (raw, words):
-        assert subwords.encode_with_dropout(line, 0.0, random.Random(0)) == subwords.encode([line])[0]
+        assert subwords.encode_with_dropout(line, 0.0, random.Random(seed)) == subwords.encode([line])[0]
 
 
 class TestDropout:
@@ -110,26 +87,14 @@ class TestWords:
 
 class TestLearning:
     @both_schemes
-    def test_the_number_of_merges_is_kept(self, scheme: Scheme) -> None:
-        few, more = (len(Subwords.learn(LINES, merges, scheme)) for merges in (5, 15))
-        assert more - few == 10
-
-    @both_schemes
-    def test_frequent_words_become_one_piece(self, scheme: Scheme) -> None:
-        subwords = Subwords.learn(LINES, 200, scheme)
-        assert len(subwords.encode(["house"])[0]) == 1
-
-    @both_schemes
-    def test_numbers_begin_with_the_special_pieces(self, scheme: Scheme) -> None:
-        subwords = Subwords.learn(LINES, 10, scheme)
-        assert tuple(subwords.pieces[:4]) == SPECIAL_PIECES
+    def test_special_pieces_come_first_and_frequent_words_become_one(self, scheme: Scheme) -> None:
+        few, more, most = (Subwords.learn(LINES, merges, scheme) for merges in (5, 15, 200))
+        assert len(more) - len(few) == 10
         assert (PAD, UNK, BOS, EOS) == (0, 1, 2, 3)
-        assert len(set(subwords.pieces)) == len(subwords)
-
-    @both_schemes
-    def test_special_numbers_vanish_from_text(self, scheme: Scheme) -> None:
-        subwords = Subwords.learn(LINES, 10, scheme)
-        assert subwords.decode([BOS, *subwords.encode(["the house"])[0], EOS, PAD, PAD]) == "the house"
+        assert tuple(few.pieces[:4]) == SPECIAL_PIECES
+        assert len(set(most.pieces)) == len(most)
+        assert len(most.encode(["house"])[0]) == 1
+        assert most.decode([BOS, *most.encode(["the house"])[0], EOS, PAD, PAD]) == "the house"
 
     def test_neither_hash_seed_nor_threads_matter(self) -> None:
         code = (
@@ -141,7 +106,7 @@ class TestLearning:
             "print(hashlib.sha256(repr(found).encode()).hexdigest())"
         )
         digests = set()
-        for seed, threads in (("0", "1"), ("1", "2"), ("2", "7")):
+        for seed, threads in (("0", "1"), ("1", "7")):
             environment = {**os.environ, "PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads}
             done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
             digests.add(done.stdout)
@@ -149,11 +114,8 @@ class TestLearning:
         assert digests != {""}
 
 
-RESERVED = ["<pad>", "<unk>", "<s>", "</s>", "<0x41>", "</w>"]
-
-
 @both_schemes
-@pytest.mark.parametrize("reserved", RESERVED)
+@pytest.mark.parametrize("reserved", ["<pad>", "<unk>", "<s>", "</s>", "<0x41>", "</w>"])
 def test_text_that_looks_like_a_reserved_piece_stays_text(scheme: Scheme, reserved: str) -> None:
     lines = [f"abcd{reserved}efgh {reserved} {reserved}x"] * 50
     subwords = Subwords.learn(lines, 40, scheme)
@@ -177,6 +139,7 @@ def test_all_that_dropout_can_give_is_known(scheme: Scheme) -> None:
     drawn = {number for _ in range(200) for line in LINES for number in subwords.encode_with_dropout(line, 0.4, rng)}
     assert drawn - used
     assert drawn <= subwords.within(LINES)
+    assert not {PAD, BOS} & subwords.within(["<pad> <s>"]), "a text that spells them does not mean them"
 
 
 def test_a_skipped_merge_makes_room_for_another() -> None:
@@ -186,10 +149,6 @@ def test_a_skipped_merge_makes_room_for_another() -> None:
     drawn = {n for seed in range(50) for n in subwords.encode_with_dropout("abcd", 0.5, random.Random(seed))}
     assert subwords.pieces.index("bc") in drawn
     assert drawn <= subwords.within(["abcd"])
-
-
-def test_a_text_that_spells_special_pieces_does_not_mean_them() -> None:
-    assert not {PAD, BOS} & Subwords.learn(["<pad> <s>"] * 5, 10, "raw").within(["<pad> <s>"])
 
 
 class TestFiles:

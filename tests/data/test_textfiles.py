@@ -5,10 +5,11 @@ import gzip
 import os
 import random
 import stat
+import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qknorm.data.textfiles import read_lines, replacing, write_lines
@@ -18,7 +19,10 @@ lines = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_charac
 
 
 @given(lines)
+@example([])
+@example(["one\u2028still\u2029one\x85\f\v\x1c\x00", "x" * 3_000_000, "two"])
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    """Nothing but LF and CRLF ends a line."""
     path = tmp_path_factory.mktemp("lines") / "file"
     assert write_lines(path, texts) == len(texts)
     expected = [text.removeprefix("\ufeff") if i == 0 else text for i, text in enumerate(texts)]
@@ -34,28 +38,10 @@ def test_line_ends_and_byte_order_mark(tmp_path: Path, end: bytes, mark: bytes, 
     assert list(read_lines(path)) == ["one", "", "three"]
 
 
-@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\f", "\v", "\x1c", "\r", "\x00"])
-def test_nothing_else_ends_a_line(tmp_path: Path, character: str) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(f"one{character}still one\ntwo\n".encode())
-    assert list(read_lines(path)) == [f"one{character}still one", "two"]
-
-
 def test_gzip_is_recognised_by_its_content(tmp_path: Path) -> None:
     path = tmp_path / "misnamed.txt"
     path.write_bytes(gzip.compress("olá\nmundo\n".encode()))
     assert list(read_lines(path)) == ["olá", "mundo"]
-
-
-def test_a_line_of_10_mb_is_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * 10_000_000 + b"\nshort\n")
-    assert [len(line) for line in read_lines(path)] == [10_000_000, 5]
-
-
-def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert list(read_lines(tmp_path / "file")) == []
 
 
 def test_bytes_that_are_not_utf8_are_located(tmp_path: Path) -> None:
@@ -69,6 +55,46 @@ def test_utf16_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes("hello\n".encode("utf-16"))
     with pytest.raises(InputError, match="looks like UTF-16"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "is_windows"),
+    [
+        ("“It’s a café – isn’t it?”".encode("cp1252"), True),
+        ("señor".encode("latin-1"), False),
+        ("“Привет, как дела”".encode("cp1251"), False),
+    ],
+)
+def test_text_of_windows_is_told_by_its_quotation_marks(line: bytes, is_windows: bool, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"fine\n" + line)
+    with pytest.raises(InputError, match="is not UTF-8") as refused:
+        list(read_lines(tmp_path / "file"))
+    how = "it looks like Windows-1252; convert the text to UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8"
+    assert (how in str(refused.value)) == is_windows
+
+
+@pytest.mark.parametrize(
+    ("inside", "kind"),
+    [
+        ("word/document.xml", "a Word document"),
+        ("xl/workbook.xml", "an Excel workbook"),
+        ("content.xml", "an OpenDocument file"),
+        ("other", "a zip archive"),
+        (b"%PDF-1.7\n", "a PDF document"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1", "a document of an older Word or Excel"),
+        (b"PK\x03\x04 and nothing more", "a zip archive"),
+    ],
+)
+def test_a_document_is_named_as_what_it_is(inside: str | bytes, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    if isinstance(inside, bytes):
+        path.write_bytes(inside)
+    else:
+        with zipfile.ZipFile(path, "w") as packed:
+            packed.writestr("[Content_Types].xml", "")
+            packed.writestr(inside, "text")
+    with pytest.raises(InputError, match=rf"mine\.txt is {kind}.*: save it as plain text in UTF-8"):
         list(read_lines(path))
 
 

@@ -55,7 +55,7 @@ def test_95_of_100_studies_hold_the_truth(seeds: int) -> None:
             + difficulty
             + rng.normal(0, 5, SENTENCES)  # what the system makes of a sentence
             + rng.normal(0, 0.5, (seeds, 1))
-            + rng.normal(0, 3, (seeds, SENTENCES))
+            + rng.normal(0, 8, (seeds, SENTENCES))
             for truth in truths
         ]
         scores, resampled = [runs.mean(1) for runs in lines], [drawn @ runs.T for runs in lines]

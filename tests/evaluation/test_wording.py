@@ -17,8 +17,6 @@ from qknorm.evaluation.significance import Comparison
         (0.0474, False, "0.047"),
         (0.0004, False, "0.0004"),
         (1 / 1001, True, "≤ 0.001"),
-        (6 / 1001, True, "≤ 0.006"),
-        (15 / 1001, True, "≤ 0.015"),
         (1 / 10_001, True, "≤ 0.0001"),
     ],
 )

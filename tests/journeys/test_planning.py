@@ -40,7 +40,7 @@ def steps(folder: Path) -> list[int]:
 def test_two_files_become_a_translator_by_a_plan_in_plain_numbers(command: Command, workplace: Path) -> None:
     done = command("train", "--src", "train.en", "--tgt", "train.gl", "--minutes", "1", *TINY)
     assert done.code == 0, done.errors
-    assert re.search(r"The plan: 1 \+ 1 layers, dim 16, .*passes through the text; about \d+ minutes, until", done.out)
+    assert re.search(r"The plan: 1 \+ 1 layers, dim 16, .*passes through the text; about [\d.]+ \w+, until", done.out)
     assert "The text is small for the time" in done.out
     run = workplace / "runs" / "train"
     recipe = recipe_of(run)

@@ -43,21 +43,6 @@ def test_without_spaces_a_better_translation_has_more_bleu(references: list[str]
     assert 100 > better > worse > 0
 
 
-GLOSSARY = ["house", "bread", "to read", "the sea", "shop"]
-
-
-def test_bleu_prefers_a_glossary_that_babbles_to_a_perfect_one() -> None:
-    """Why such lines must be told apart: only who says four words has sequences of four, and these are smoothed."""
-    babble = [f"{GLOSSARY[0]} {line} {line} {line} {line}" for line in GLOSSARY]
-    perfect, babbled = (
-        [METRICS[name].score(lines, GLOSSARY) for name in ("bleu", "chrf")] for lines in (GLOSSARY, babble)
-    )
-    assert perfect == pytest.approx([0, 100])
-    assert babbled[0] > perfect[0]
-    assert babbled[1] < perfect[1]
-    assert is_too_short_for_bleu(GLOSSARY)
-
-
 SENTENCE = "It is late , and the shop is closed . " * 5
 
 
@@ -65,6 +50,7 @@ SENTENCE = "It is late , and the shop is closed . " * 5
     ("references", "expected"),
     [
         *((references, False) for references in (CHINESE, THAI, KOREAN, ["The shop is closed."], [])),
+        (["house", "bread", "to read", "the sea", "shop"], True),
         (["房子", "面包", "读书"], True),  # words are those that BLEU counts: two characters each
         (["He left!!", "No, thanks."], False),  # punctuation counts
         (["house", "bread", SENTENCE], True),  # most lines decide, and not how long the others are

@@ -10,7 +10,7 @@ import torch
 
 from qknorm.attention.norms import LpKind
 from qknorm.data.batches import Batch
-from qknorm.data.subwords import EOS, PAD
+from qknorm.data.subwords import PAD
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
 
 PIECES = 30
@@ -117,27 +117,11 @@ def test_decoding_piece_by_piece_gives_the_probabilities_of_training(choices: di
     assert total / len(real) == pytest.approx(expected, rel=1e-4)
 
 
-def test_beams_share_the_memory_of_their_sentence() -> None:
-    translator = model().eval()
-    (direction,) = translator.directions
-    with torch.inference_mode():
-        single = translator.step(torch.tensor([2, 2]), translator.start(BATCH.source, direction))
-        beams = translator.step(torch.tensor([2] * 6), translator.start(BATCH.source, direction, beams=3))
-    assert torch.allclose(beams, single.repeat_interleave(3, 0), atol=1e-5)
-
-
 def test_padding_changes_nothing() -> None:
     translator = model().eval()
     alone = [float(translator(Batch.of([source], [target]))) for source, target in (([5, 6, 7], [9, 10]), ([8], [11]))]
     together = float(translator(Batch.of([[5, 6, 7], [8]], [[9, 10], [11]])))
     assert together == pytest.approx((3 * alone[0] + 2 * alone[1]) / 5, rel=1e-5)
-
-
-def test_only_pieces_of_the_target_language_have_logits() -> None:
-    translator = model()
-    vocabulary = translator.target_vocabulary(translator.directions[0]).tolist()
-    assert EOS in vocabulary
-    assert not {PAD, 2, 29} & set(vocabulary)
 
 
 def test_label_smoothing_is_spread_over_what_may_be_said() -> None:

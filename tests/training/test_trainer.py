@@ -8,7 +8,6 @@ import io
 import json
 import math
 import os
-import signal
 import stat
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from qknorm.data.textfiles import read_lines, replacing
+from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.optimisation.schedules import Schedule, Trapezoid, WarmupFlat
 from qknorm.runs import checkpoint
 from qknorm.runs.checkpoint import Checkpoints
+from qknorm.runs.run import Run
 from qknorm.screen import Screen
 from qknorm.training import progress as progress_module
 from qknorm.training.validation import Validation
@@ -32,7 +32,13 @@ from tests.training.toy import Counting, Toy, scored, trainer
 
 
 def steps(folder: Path) -> list[int]:
-    return [json.loads(line)["step"] for line in read_lines(folder / "metrics.jsonl")]
+    return [line.step for line in Run(folder).metrics()]
+
+
+def bits(folder: Path, step: int) -> list[bytes]:
+    """Of the weights and the optimiser's memory after an update."""
+    checkpoint = folder / "checkpoints" / f"step-{step:06d}"
+    return [(checkpoint / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
 
 
 def test_every_token_weighs_the_same(tmp_path: Path) -> None:
@@ -82,7 +88,7 @@ def test_the_rate_decays_with_the_scores_and_training_ends_below_the_least_rate(
     progress = trainer(tmp_path, task, max_updates=None, min_rate=0.006).train()
     assert progress.step == 4 * (3 + 3)
     assert progress.decay == pytest.approx(0.8**3)
-    rates = [json.loads(line)["lr"] for line in read_lines(tmp_path / "metrics.jsonl")]
+    rates = [line.lr for line in Run(tmp_path).metrics()]
     assert rates == pytest.approx([0.01, 0.01, 0.01, 0.008, 0.0064, 0.00512])
     assert trainer(tmp_path / "no", task, max_updates=24, validation_decay=False).train().decay == 1.0
     warming = trainer(tmp_path / "warming", task, WarmupFlat(0.01, warmup=100), max_updates=24)
@@ -91,6 +97,16 @@ def test_the_rate_decays_with_the_scores_and_training_ends_below_the_least_rate(
 
 def trapezoid(total: int, decay: int) -> Schedule:
     return Trapezoid(0.01, warmup=2, total=total, decay=decay)
+
+
+def rewound(folder: Path) -> Checkpoints:
+    """As before another plan begins where the learning rate fell."""
+    checkpoints = Checkpoints(folder / "checkpoints")
+    stable = checkpoints.stable()
+    assert stable is not None
+    checkpoints.rewind(stable)
+    assert checkpoints.newest() == stable
+    return checkpoints
 
 
 class ByStep(Toy):
@@ -106,17 +122,12 @@ def test_a_prolonged_run_is_the_longer_run_that_was_never_planned_shorter(tmp_pa
     run = tmp_path / "run"
     trainer(run, ByStep(scores={12: 99.0}), trapezoid(16, 6), max_updates=16).train()
     assert steps(run) == [4, 8, 10, 12, 16]
-    checkpoints = Checkpoints(run / "checkpoints")
-    stable = checkpoints.stable()
-    assert stable == run / "checkpoints" / "step-000010"
-    checkpoints.rewind(stable)
+    rewound(run)
     loop = trainer(run, ByStep(), trapezoid(22, 8), max_updates=22)
     assert loop.resume()
     assert loop.progress.step == 10
     loop.train()
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        ours, theirs = (folder / "checkpoints" / "step-000022" / name for folder in (run, tmp_path / "long"))
-        assert ours.read_bytes() == theirs.read_bytes()
+    assert bits(run, 22) == bits(tmp_path / "long", 22)
     assert steps(run) == [4, 8, 10, 12, 14, 16, 20, 22]
 
 
@@ -124,12 +135,10 @@ def test_a_shortened_run_is_prolonged_to_where_it_was_to_end_at_first(tmp_path: 
     """That the first plan was cut short says nothing about the second, even if both end after as many updates."""
     trainer(tmp_path, ByStep(scores={8: 0.0, 12: 0.0}), trapezoid(32, 8), max_updates=32, stop_after=2).train()
     assert steps(tmp_path)[-1] == 20
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
-    stable = checkpoints.stable()
-    assert stable == tmp_path / "checkpoints" / "step-000012"
-    checkpoints.rewind(stable)
+    rewound(tmp_path)
     loop = trainer(tmp_path, ByStep(scores={16: 0.0}), trapezoid(32, 8), max_updates=32, stop_after=2)
     assert loop.resume()
+    assert loop.progress.step == 12
     loop.train()
     assert steps(tmp_path)[-1] == 32, "nor do the scores from before, which had not risen"
 
@@ -141,19 +150,13 @@ def test_a_resumed_run_goes_on_exactly_with_every_optimiser(optimiser: str, tmp_
     loop = trainer(tmp_path / "run", ByStep(), optimiser=optimiser)
     assert loop.resume()
     loop.train()
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        ours, theirs = (tmp_path / run / "checkpoints" / "step-000012" / name for run in ("run", "whole"))
-        assert ours.read_bytes() == theirs.read_bytes()
+    assert bits(tmp_path / "run", 12) == bits(tmp_path / "whole", 12)
 
 
 def test_the_best_from_before_stays_in_use_until_a_better_one_comes(tmp_path: Path) -> None:
     trainer(tmp_path, ByStep(scores={12: 15.0, 16: 1.0}), trapezoid(16, 6), max_updates=16).train()
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
-    kept = (tmp_path / "checkpoints" / "step-000012" / "model.safetensors").read_bytes()
-    stable = checkpoints.stable()
-    assert stable is not None
-    checkpoints.rewind(stable)
-    assert checkpoints.newest() == stable
+    kept, _ = bits(tmp_path, 12)
+    checkpoints = rewound(tmp_path)
     best = checkpoints.load_best(Toy().model)
     assert best is not None
     assert (best / "model.safetensors").read_bytes() == kept
@@ -176,7 +179,7 @@ def test_a_flat_rate_that_brings_nothing_falls_sooner(tmp_path: Path) -> None:
     assert progress.shortened == (40, 22)
     assert "The score has not risen for 2 validations" in printed.getvalue()
     assert "ends after 22 updates instead of 40" in printed.getvalue()
-    rates = [json.loads(line)["lr"] for line in read_lines(tmp_path / "metrics.jsonl")]
+    rates = [line.lr for line in Run(tmp_path).metrics()]
     assert rates[:4] == pytest.approx([0.01] * 4)
     assert rates[-1] == pytest.approx(0.01 / 7)
     assert Checkpoints(tmp_path / "checkpoints").stable() == tmp_path / "checkpoints" / "step-000016"
@@ -217,34 +220,17 @@ def test_a_run_whose_best_weights_are_a_mean_can_be_resumed(tmp_path: Path) -> N
         assert checkpoints.best_score() == 99.0
 
 
-def test_a_mean_that_an_earlier_version_left_without_its_score_stops_nobody(tmp_path: Path) -> None:
-    trainer(tmp_path, Toy(scores={4: 99.0}), average=2).train()
-    state = tmp_path / "checkpoints" / "average" / "state.json"
-    content = json.loads(state.read_text())
-    del content["score"]
-    state.write_text(json.dumps(content))
-    loop = trainer(tmp_path, Toy(scores={1: 1.0}), average=2)
-    assert loop.resume()
-    loop.train()
-    assert Checkpoints(tmp_path / "checkpoints").load_best(Toy().model) == tmp_path / "checkpoints" / "step-000012"
-
-
-@pytest.mark.parametrize("lacking", ["step-000008", "step-000012"])
-def test_a_mean_is_that_of_the_checkpoints_which_have_a_tensor(lacking: str, tmp_path: Path) -> None:
+def test_a_mean_is_that_of_the_checkpoints_which_have_a_tensor(tmp_path: Path) -> None:
     """A run that was begun by an earlier version has checkpoints with fewer tensors than those that come after them."""
     trainer(tmp_path).train()
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    file = checkpoints.folder / lacking / "model.safetensors"
-    weights = load_file(file)
-    bias = load_file(checkpoints.folder / ({"step-000008", "step-000012"} - {lacking}).pop() / file.name)["bias"]
+    older, newer = (checkpoints.folder / f"step-{step:06d}" / "model.safetensors" for step in (8, 12))
+    weights = load_file(older)
     del weights["bias"]
-    save_file(weights, file)
-    (file.parent / "state.json").write_text(json.dumps({"digests": digests(file)}))
-    assert torch.equal(checkpoints.average([12, 8])["bias"], bias)
-
-
-def digests(*files: Path) -> dict[str, str]:
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    save_file(weights, older)
+    digests = {older.name: hashlib.sha256(older.read_bytes()).hexdigest()}
+    (older.parent / "state.json").write_text(json.dumps({"digests": digests}))
+    assert torch.equal(checkpoints.average([12, 8])["bias"], load_file(newer)["bias"])
 
 
 def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
@@ -257,25 +243,17 @@ def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints" / "best").read_text() == "step-000008\n"
 
 
-def test_a_loss_that_is_not_finite_at_first_promises_no_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("bad", "kept"), [(2, False), (7, True)])
+def test_a_loss_that_is_not_finite_never_reaches_the_weights(bad: int, kept: bool, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        trainer(tmp_path, Toy(bad=2)).train()
+        trainer(tmp_path, Toy(bad=bad)).train()
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    where = f"the last good checkpoint is kept in {checkpoints.folder}" if kept else "there is no checkpoint yet"
     assert str(caught.value) == (
-        "the loss is nan at update 2; there is no checkpoint yet: try a lower training.peak or a longer training.warmup"
+        f"the loss is nan at update {bad}; {where}: try a lower training.peak or a longer training.warmup"
     )
-
-
-def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        trainer(tmp_path, Toy(bad=7)).train()
-    assert str(caught.value) == (
-        f"the loss is nan at update 7; the last good checkpoint is kept in {tmp_path / 'checkpoints'}: "
-        "try a lower training.peak or a longer training.warmup"
-    )
-    newest = Checkpoints(tmp_path / "checkpoints").newest()
-    assert newest == tmp_path / "checkpoints" / "step-000004"
     good = Toy()
-    checkpoint.load_model(newest, good.model)
+    assert checkpoints.load_best(good.model) == (checkpoints.folder / "step-000004" if kept else None)
     assert all(parameter.isfinite().all() for parameter in good.model.parameters())
 
 
@@ -284,7 +262,6 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path)
     task.model.weight.register_hook(lambda gradient: gradient * (math.inf if task.batches.drawn == 4 else 1.0))
     with pytest.raises(InputError, match=r"the gradient's norm is (inf|nan) at update 4"):
         trainer(tmp_path, task).train()
-    assert not (tmp_path / "checkpoints").exists()
     assert task.model.weight.isfinite().all()
 
 
@@ -298,23 +275,21 @@ def test_a_full_disk_keeps_the_checkpoint_before(full_at: str, tmp_path: Path, m
 
     run = tmp_path / "run"
     trainer(run, max_updates=4).train()
-    before = {path: path.read_bytes() for path in (run / "checkpoints" / "step-000004").iterdir()}
+    before = bits(run, 4)
     with monkeypatch.context() as patch:
         _fill_disk(full_at, patch)
         loop = trainer(run)
         assert loop.resume()
         with pytest.raises((InputError, OSError), match=r"full|No space"):
             loop.train()
-    assert {path: path.read_bytes() for path in before} == before
+    assert bits(run, 4) == before
     assert not list((run / "checkpoints").glob(".saving-*"))
 
     loop = trainer(run)
     assert loop.resume()
     loop.train()
     assert steps(run) == [4, 8, 12]
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        ours, theirs = (folder / "checkpoints" / "step-000012" / name for folder in (run, tmp_path / "whole"))
-        assert ours.read_bytes() == theirs.read_bytes()
+    assert bits(run, 12) == bits(tmp_path / "whole", 12)
 
 
 def _fill_disk(full_at: str, patch: pytest.MonkeyPatch) -> None:
@@ -347,26 +322,6 @@ def _fill_disk(full_at: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(checkpoint, "replacing", half)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
-def test_a_file_that_may_not_grow_keeps_the_checkpoint_before(tmp_path: Path) -> None:
-    """The same with a real limit of the system: files of at most 600 bytes."""
-    import resource
-
-    trainer(tmp_path, max_updates=4).train()
-    loop = trainer(tmp_path)
-    assert loop.resume()
-    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (600, limits[1]))
-    try:
-        with pytest.raises((InputError, OSError)):
-            loop.train()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert Checkpoints(tmp_path / "checkpoints").newest() == tmp_path / "checkpoints" / "step-000004"
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["best", "last", "step-000004"]
-
-
 def test_checkpoints_of_interruptions_do_not_push_out_those_of_validations(tmp_path: Path) -> None:
     loop = trainer(tmp_path, average=3, max_updates=12)
     loop.interruption.requested = True
@@ -394,20 +349,16 @@ def test_a_colleague_may_read_the_weights(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in checkpoint.iterdir()} == {0o640}
 
 
-def metrics_of(folder: Path) -> list[int]:
-    return [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_a_kill_before_the_first_checkpoint_leaves_no_line_behind(tmp_path: Path) -> None:
     loop = trainer(tmp_path)
     loop.checkpoints.save = killed  # type: ignore[assignment, method-assign]
     with pytest.raises(SystemExit):
         loop.train()
-    assert metrics_of(tmp_path) == [4]
+    assert steps(tmp_path) == [4]
     loop = trainer(tmp_path)
     assert not loop.resume()
     loop.train()
-    assert metrics_of(tmp_path) == [4, 8, 12]
+    assert steps(tmp_path) == [4, 8, 12]
 
 
 def test_a_kill_in_the_validation_after_an_interruption_leaves_no_line_behind(tmp_path: Path) -> None:
@@ -421,11 +372,11 @@ def test_a_kill_in_the_validation_after_an_interruption_leaves_no_line_behind(tm
     loop.checkpoints.save = killed  # type: ignore[assignment, method-assign]
     with pytest.raises(SystemExit):
         loop.train()
-    assert metrics_of(tmp_path) == [4]
+    assert steps(tmp_path) == [4]
     loop = trainer(tmp_path)
     assert loop.resume()
     loop.train()
-    assert metrics_of(tmp_path) == [4, 8, 12]
+    assert steps(tmp_path) == [4, 8, 12]
 
 
 def killed(*_: object) -> Path:

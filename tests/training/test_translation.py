@@ -88,7 +88,12 @@ class TestSeveralPairs:
         trained(two_pairs, tmp_path / "run")
         sentence = next(read_lines(tmp_path / "test.en"))
         (expected, *_) = read_lines(tmp_path / "run" / "test" / "en-gl" / "hypotheses.txt")
-        assert Translator.load(tmp_path / "run", "en-gl").translate([sentence]) == [expected]
+        translator = Translator.load(tmp_path / "run", "gl-en")
+        assert [direction.name for direction in translator.directions] == ["en-gl", "gl-en"]
+        other = translator.with_direction("en-gl")
+        assert (other.source, other.target, translator.target) == ("en", "gl", "en")
+        assert other.model is translator.model
+        assert other.translate([sentence]) == [expected]
         with pytest.raises(InputError, match=r"several language pairs; choose a pair: en-gl, gl-en"):
             Translator.load(tmp_path / "run")
         with pytest.raises(InputError, match="does not translate en-pt"):

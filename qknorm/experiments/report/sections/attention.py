@@ -106,7 +106,7 @@ def _explained(test_sets: Sequence[TestSet]) -> tuple[list[dict[str, Any]], list
                 explanations = [translator.explain(line) for _, translator in loaded]
             except InputError:  # longer in pieces than anything in training: it would be translated in parts
                 continue
-            room -= sum(weights.numel() for each in explanations for weights in each.attention)
+            room -= sum(weights.numel() for explanation in explanations for weights in explanation.attention)
             if room < 0 and any(of_systems):
                 break
             for sentences, explanation, (_, translator) in zip(of_systems, explanations, loaded, strict=True):

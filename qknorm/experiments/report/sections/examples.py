@@ -73,7 +73,7 @@ class ExamplesSection(Section):
     <p class="label">line {{ example.line }}</p>
     <p class="source" dir="auto">{{ example.source }}</p>
     <p class="reference" dir="auto"><span class="label">reference</span> {{ example.reference }}</p>
-    <div class="side-by-side">{% for one in example.translations %}{{ translation(one) }}{% endfor %}</div>
+    <div class="side-by-side">{% for shown in example.translations %}{{ translation(shown) }}{% endfor %}</div>
   </article>
   {% endfor %}
 </details>

@@ -46,7 +46,7 @@ class LanguageSection(Section):
 {% endcall %}
 <div class="grid">
 {% for group in section.curves %}
-{% for one in group.figures %}{{ figure(one) }}{% endfor %}
+{% for shown in group.figures %}{{ figure(shown) }}{% endfor %}
 {% endfor %}
 </div>
 {% for group in section.diagnoses %}

@@ -1,4 +1,4 @@
-"""docs/recipes.md, made from the recipes' own types by `make reference`."""
+"""recipes.md, made from the recipes' own types by `make reference`."""
 
 from __future__ import annotations
 
