@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -23,6 +24,21 @@ def train(
     ] = None,
     src: Annotated[Path | None, typer.Option(help="Your own text, one sentence a line.")] = None,
     tgt: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
+    related: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="SOURCE TARGET", help="Translations from or into a related language, to borrow from: pt.txt en.txt."
+        ),
+    ] = None,
+    also: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="SOURCE TARGET", help="Translations of another kind or quality than your own, to borrow from."
+        ),
+    ] = None,
+    mono_target: Annotated[
+        list[Path] | None, typer.Option(help="Text in the language of --tgt alone, to borrow from.")
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -37,7 +53,16 @@ def train(
     from qknorm import processes
 
     with processes.together():
-        _train(recipe, settings or [], src, tgt, minutes, resume, runs)
+        extra = _Extra(related, also, mono_target or [])
+        _train(recipe, settings or [], src, tgt, extra, minutes, resume, runs)
+
+
+class _Extra(NamedTuple):
+    """Text that is borrowed from."""
+
+    related: tuple[Path, Path] | None
+    also: tuple[Path, Path] | None
+    in_target: Sequence[Path]
 
 
 def _train(
@@ -45,6 +70,7 @@ def _train(
     settings: list[str],
     src: Path | None,
     tgt: Path | None,
+    borrowed: _Extra,
     minutes: float | None,
     resume: bool,
     runs: Path,
@@ -52,7 +78,7 @@ def _train(
     from qknorm import processes
     from qknorm.data.importers import is_memory
     from qknorm.runs.any_recipe import load_any_recipe
-    from qknorm.runs.recipe import AnyRecipe, make_recipe, settings_for_files
+    from qknorm.runs.recipe import AnyRecipe, extra_for_files, make_recipe, settings_for_files
     from qknorm.runs.run import Run, folder_of
     from qknorm.tasks.table import prolong as prolong_any
     from qknorm.tasks.table import train as train_any
@@ -67,8 +93,11 @@ def _train(
             raise InputError("--src and --tgt belong together")
         changes = [*([str(recipe)] if recipe else []), *planned]
         content = settings_for_files(src, tgt) | {"minutes": DEFAULT_MINUTES}
+        content["data"]["extra"] = extra_for_files(content["data"].get("languages", ("src", "tgt")), *borrowed)
         chosen = make_recipe(content, changes, f"{src} and {tgt}")
         folder = folder_of(chosen.name, runs)
+    elif any(borrowed):
+        raise InputError("--related, --also and --mono-target belong to --src and --tgt; a recipe has data.extra")
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():

@@ -28,7 +28,7 @@ _PARTS = ("data", "indices", "indptr")  # of a CSR matrix
 def counted(prepared: Prepared, dim: int, seed: int, console: Screen) -> NDArray[np.float32]:
     """(pieces, dim): the vectors that the pieces of a prepared corpus start from."""
     table = translations(prepared, console)
-    directions = [direction.train.encoded for direction in prepared.directions]
+    directions = [text.train.encoded for text in prepared.texts]
     vectors = starting_vectors(directions, table, len(prepared.subwords), dim, seed)
     fill_in_parts(vectors, prepared.subwords.pieces, directions)
     return vectors
@@ -47,7 +47,7 @@ def translations(prepared: Prepared, console: Screen) -> sparse.csr_matrix:
 
 def _count(prepared: Prepared, console: Screen) -> sparse.csr_matrix:
     with _bar(console) as progress:
-        directions = [direction.train.encoded for direction in prepared.directions]
+        directions = [text.train.encoded for text in prepared.texts]
         return alignments.count_translations(directions, len(prepared.subwords), progress)
 
 

@@ -253,24 +253,34 @@ class _Lengths:
 
 
 class BatchSampler:
-    """An endless stream of batches over one or several language pairs.
+    """An endless stream of batches over one or several texts.
 
-    Of several pairs, one is drawn for each batch by (its number of batches)^0.7, so that small ones are seen more
+    Of several, one is drawn for each batch by weight · (its number of batches)^0.7, so that small ones are seen more
     often than their size. With several ranks, each takes every `world_size`-th batch of the one common stream.
+    numbers: what a batch of each text has for its direction; without it, texts are counted.
     """
 
     _SMOOTHING = 0.7
 
     def __init__(
-        self, directions: Sequence[PairData], budget: int, seed: int, rank: int = 0, world_size: int = 1
+        self,
+        texts: Sequence[PairData],
+        budget: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        weights: Sequence[float] | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> None:
-        if not directions or not all(len(direction) for direction in directions):
-            raise ValueError("a sampler needs at least one pair of languages, and sentences in each")
-        self._directions, self._budget, self._seed = directions, budget, seed
+        if not texts or not all(map(len, texts)):
+            raise ValueError("a sampler needs at least one text, and sentences in each")
+        self._texts, self._budget, self._seed = texts, budget, seed
+        self._weights = np.ones(len(texts)) if weights is None else np.array(weights)
+        self._numbers = range(len(texts)) if numbers is None else numbers
         self._rank, self._world_size = rank, world_size
         self._drawn = 0
-        self._passes = [0] * len(directions)
-        self._positions = [0] * len(directions)
+        self._passes = [0] * len(texts)
+        self._positions = [0] * len(texts)
         self._load_passes()
 
     def __iter__(self) -> Iterator[Batch]:
@@ -296,39 +306,38 @@ class BatchSampler:
 
     def _next(self, make: bool) -> Batch | None:
         """Advance the common stream by one batch, and make it if it is ours."""
-        direction = self._draw_direction()
-        if self._positions[direction] == len(self._plans[direction]):
-            self._passes[direction] += 1
-            self._positions[direction] = 0
-            self._load_pass(direction)
-        rows = self._plans[direction][self._positions[direction]]
-        self._positions[direction] += 1
+        text = self._draw_text()
+        if self._positions[text] == len(self._plans[text]):
+            self._passes[text] += 1
+            self._positions[text] = 0
+            self._load_pass(text)
+        rows = self._plans[text][self._positions[text]]
+        self._positions[text] += 1
         self._drawn += 1
         if not make:
             return None
-        source, target = self._data[direction]
-        return Batch.of([source[row].tolist() for row in rows], [target[row].tolist() for row in rows], direction)
+        source, target = self._data[text]
+        sources, targets = ([side[row].tolist() for row in rows] for side in (source, target))
+        return Batch.of(sources, targets, self._numbers[text])
 
-    def _draw_direction(self) -> int:
-        if len(self._directions) == 1:
+    def _draw_text(self) -> int:
+        if len(self._texts) == 1:
             return 0
-        weights = np.array([len(batches) for batches in self._plans], dtype=float) ** self._SMOOTHING
+        weights = self._weights * np.array([len(batches) for batches in self._plans], dtype=float) ** self._SMOOTHING
         drawn = random.Random(f"{self._seed} pair {self._drawn}").random()
         return int(np.searchsorted(np.cumsum(weights / weights.sum()), drawn))
 
     def _load_passes(self) -> None:
-        self._data: list[tuple[Encoded, Encoded]] = [(_NOTHING, _NOTHING)] * len(self._directions)
-        self._plans: list[list[Rows]] = [[] for _ in self._directions]
-        for direction in range(len(self._directions)):
-            self._load_pass(direction)
+        self._data: list[tuple[Encoded, Encoded]] = [(_NOTHING, _NOTHING)] * len(self._texts)
+        self._plans: list[list[Rows]] = [[] for _ in self._texts]
+        for text in range(len(self._texts)):
+            self._load_pass(text)
 
-    def _load_pass(self, direction: int) -> None:
-        number = self._passes[direction]
-        source, target = self._data[direction] = self._directions[direction].in_pass(number)
-        # A different order for each direction, and EOS counts.
-        self._plans[direction] = plan(
-            source.lengths + 1, target.lengths + 1, self._budget, self._seed + direction, number
-        )
+    def _load_pass(self, text: int) -> None:
+        number = self._passes[text]
+        source, target = self._data[text] = self._texts[text].in_pass(number)
+        # A different order for each text, and EOS counts.
+        self._plans[text] = plan(source.lengths + 1, target.lengths + 1, self._budget, self._seed + text, number)
 
 
 _NOTHING = Encoded.from_lists([])

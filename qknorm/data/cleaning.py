@@ -38,6 +38,8 @@ class Rules:
     """Source equal to target, unless there is no letter in it."""
     held_out: bool = True
     """A training pair that also stands, source and target, in the dev or test set."""
+    apart: bool = False
+    """A pair of which one side stands in the dev or test set of any language pair; judged when all are read."""
 
 
 @dataclass

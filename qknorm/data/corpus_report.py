@@ -23,6 +23,8 @@ class DirectionReport(Stored):
     counted them as none of these."""
     left_out: dict[str, int] = Field({})
     """Of the sets that were given, pairs with a blank side."""
+    near_copies: int | None = None
+    """Pairs to learn from that share six words in a row with dev or test."""
     longest_source: int | None = None
     """Pieces of the longest source sentence: what a model can be trusted to read. Earlier versions do not say."""
 
@@ -37,6 +39,12 @@ class CorpusReport(Stored):
     rules: dict[str, Any] = Field({})
     """By which pairs were dropped."""
     pairs: list[DirectionReport]
+    borrowed: list[DirectionReport] = Field([])
+    """Of each text that is learned from beside them."""
+
+    @property
+    def texts(self) -> list[DirectionReport]:
+        return [*self.pairs, *self.borrowed]
 
 
 class TextReport(Stored):

@@ -4,7 +4,8 @@ The folder of a prepared corpus:
 
     corpus.json  dropped.tsv  tokenizer.json  SET.source  SET.target  SET.safetensors, of each SET: train, dev, test
 
-train.safetensors has the lines of the training text that are learned from, too.
+train.safetensors has the lines of the training text that are learned from, too. Further language pairs lie in pair-2
+and so on; text that is borrowed, of which there is only a train set, after them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, compress
+from itertools import chain, compress, tee
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +38,10 @@ from qknorm.data.cleaning import (
     refuse_if_nothing_is_left,
     written,
 )
+from qknorm.data.conventions import Convention
 from qknorm.data.corpus_report import CorpusReport, DirectionReport
 from qknorm.data.importers import Pair, read_aligned
+from qknorm.data.leaks import LEAKS, HeldOut
 from qknorm.data.pipeline import TextPipeline
 from qknorm.data.splits import SPLITS, split
 from qknorm.data.subwords import EOS, UNK, Scheme, Subwords
@@ -70,6 +74,8 @@ class ParallelFiles:
     languages: tuple[str, str] = ("src", "tgt")
     noted: tuple[Path, ...] = ()
     """What an earlier version kept beside them: a part of the key."""
+    is_borrowed: bool = False
+    """Whether it is learned from and nothing else: no set of it is held out."""
 
     @property
     def name(self) -> str:
@@ -119,13 +125,23 @@ class Prepared:
 
     subwords: Subwords
     directions: list[PreparedDirection]
+    """Those that are translated and scored."""
     folder: Path
     key: str = ""
     """Of all that decides what is learned: a run goes on with the same."""
     merges: int = 0
+    borrowed: Sequence[PreparedDirection] = ()
+    """Text that is learned from beside them."""
+
+    @property
+    def texts(self) -> list[PreparedDirection]:
+        """All that is learned from: one's own pairs first."""
+        return [*self.directions, *self.borrowed]
 
     def code(self, direction: PreparedDirection) -> str:
-        """What the files of a direction have in their names: nothing, unless there are several."""
+        """What the files of a text have in their names: of one's own pairs nothing, unless there are several."""
+        if direction.files.is_borrowed:
+            return f"extra-{next(row for row, text in enumerate(self.borrowed, 1) if text is direction)}"
         return direction.files.name if len(self.directions) > 1 else ""
 
     def target_pieces(self, bpe_dropout: bool = False, among: Sequence[int] | None = None) -> torch.Tensor:
@@ -134,8 +150,8 @@ class Prepared:
         With BPE-dropout, True for all that may be drawn. `among`: only in the sentences of these directions, such as
         those with the same target language.
         """
-        numbers = range(len(self.directions)) if among is None else among
-        sets = [self.directions[number].train for number in numbers]
+        texts = self.texts
+        sets = [texts[number].train for number in (range(len(texts)) if among is None else among)]
         if bpe_dropout:
             used = self.subwords.within(line for train in sets for line in train.targets)
         else:
@@ -146,7 +162,7 @@ class Prepared:
 
     def length(self, percentile: float = 97.5) -> float:
         """L of `henry_scale`: a percentile of the sequence lengths in pieces, source and target together."""
-        pairs = [direction.train.encoded for direction in self.directions]
+        pairs = [text.train.encoded for text in self.texts]
         lengths = [side.lengths for encoded in pairs for side in (encoded.source, encoded.target)]
         return percentile_length(np.concatenate(lengths).tolist(), percentile)
 
@@ -164,14 +180,15 @@ def prepare(
     contents = [_contents(files, directions) for files in directions]
     if not isinstance(merges, int):
         merges = merges(sum(side.words for source, target, *_ in contents for side in (source, target) if side))
-    key = _key(contents, merges, scheme, rules, *pipeline.names)
+    borrowed = ["borrowed" for files in directions if files.is_borrowed]
+    key = _key(contents, merges, scheme, rules, *pipeline.names, *borrowed)
     folder = cache / "prepared" / f"{key}-{_FORMAT}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # several processes of one training run come here together
         if not folder.exists():
             _make(folder, directions, merges, scheme, rules, pipeline)
-    loaded = _load(folder, directions)
-    return Prepared(Subwords.load(folder / TOKENIZER), loaded, folder, key, merges)
+    loaded, own = _load(folder, directions), len(directions) - len(borrowed)
+    return Prepared(Subwords.load(folder / TOKENIZER), loaded[:own], folder, key, merges, loaded[own:])
 
 
 class _Content(NamedTuple):
@@ -203,7 +220,8 @@ def _content(path: Path) -> _Content:
 
 def _key(contents: Sequence[Sequence[_Content | None]], merges: int, scheme: Scheme, rules: Rules, *steps: str) -> str:
     digests = [[content and content.digest for content in files] for files in contents]
-    as_before = f"{repr(rules)[:-1]}, nfc=False)"  # a rule that there was once
+    # There was a rule nfc once, and none called apart.
+    as_before = f"{repr(rules)[:-1]}, nfc=False)".replace(", apart=False", "")
     settings = repr((merges, scheme, rules, *steps)).replace(repr(rules), as_before)
     return hashlib.sha256(f"({_KEY_FORMAT}, {digests!r}, {settings})".encode()).hexdigest()[:24]
 
@@ -218,19 +236,57 @@ def _make(
 ) -> None:
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
     try:
-        texts = [_Text(files, rules, pipeline, _place(scratch, row)) for row, files in enumerate(directions)]
+        conventions = _conventions(directions)
+        texts = [
+            _Text(files, rules, pipeline, _place(scratch, row), conventions) for row, files in enumerate(directions)
+        ]
+        held_out = HeldOut(pair for text in texts for name in SPLITS[1:] for pair in text.sets[name])
         for text in texts:
             others = (other for other in texts if other.files.is_reverse_of(text.files))
-            text.drop(pair for other in others for pair in other.held_out_for_reverse())
+            unwanted = {pair for other in others for pair in other.held_out_for_reverse()}
+            text.drop(HELD_OUT, unwanted.__contains__)
+            if rules.apart or text.files.is_borrowed:
+                text.drop(LEAKS, held_out.hold)
+            text.near_copies = sum(map(held_out.resemble, text.sets["train"]))
         subwords = Subwords.learn(_text_for_vocabulary([text.sets["train"] for text in texts]), merges, scheme)
         subwords.save(scratch / TOKENIZER)
         reports = [text.write(subwords) for text in texts]
-        CorpusReport(pieces=len(subwords), rules=asdict(rules), pairs=reports).write(scratch / CORPUS)
+        own = sum(not files.is_borrowed for files in directions)
+        about = CorpusReport(pieces=len(subwords), rules=asdict(rules), pairs=reports[:own], borrowed=reports[own:])
+        about.write(scratch / CORPUS)
         scratch.chmod(0o755)
         scratch.replace(folder)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+
+
+def _conventions(directions: Sequence[ParallelFiles]) -> dict[str, Convention]:
+    """How one's own text of each language is written."""
+    sides = [
+        (files.languages[side], (files.source, files.target)[side])
+        for files in directions
+        if not files.is_borrowed
+        for side in (0, 1)
+    ]
+    return {language: Convention.of(read_lines(path)) for language, path in sides}
+
+
+def _in_conventions(
+    pairs: Iterable[Pair], files: ParallelFiles, conventions: Mapping[str, Convention]
+) -> Iterator[Pair]:
+    """Borrowed pairs as one's own are written: a language that one has not as the other side of one's own."""
+    usual = next(iter(conventions.values()))
+    sides: list[Iterator[str]] = []
+    for path, language, lines in zip((files.source, files.target), files.languages, _unzipped(pairs), strict=True):
+        convention = conventions.get(language.partition("+")[0], usual)
+        sides.append(convention.of_others(lines, Convention.of(read_lines(path)), language))
+    return map(Pair, *sides)
+
+
+def _unzipped(pairs: Iterable[Pair]) -> Iterator[Iterator[str]]:
+    for side, copy in enumerate(tee(pairs)):
+        yield map(itemgetter(side), copy)
 
 
 def _place(folder: Path, number: int) -> Path:
@@ -243,39 +299,48 @@ def _place(folder: Path, number: int) -> Path:
 class _Text:
     """The sentences of one language pair on their way to a folder: cleaned, then split."""
 
-    def __init__(self, files: ParallelFiles, rules: Rules, pipeline: TextPipeline, place: Path) -> None:
+    def __init__(
+        self,
+        files: ParallelFiles,
+        rules: Rules,
+        pipeline: TextPipeline,
+        place: Path,
+        conventions: Mapping[str, Convention],
+    ) -> None:
         self.files, self.place, self.report = files, place, CleaningReport()
         given = {name: list(read_aligned(*two)) for name, two in files.given.items()}
         held_out = {name: _whole(pairs, files.given[name], pipeline) for name, pairs in given.items()}
         self.left_out = {name: len(pairs) - len(held_out[name]) for name, pairs in given.items()}
         pairs, numbers = [], []
         aligned, unwanted = read_aligned(files.source, files.target), chain.from_iterable(given.values())
+        if files.is_borrowed:
+            aligned = _in_conventions(aligned, files, conventions)
         for pair in clean(aligned, rules, place / DROPPED, unwanted, self.report, pipeline):
             pairs.append(pair)
             numbers.append(self.report.read)
         refuse_if_nothing_is_left(self.report, files.source, files.target)
-        missing = [name for name in SPLITS[1:] if name not in given]
+        missing = [name for name in SPLITS[1:] if name not in given and not files.is_borrowed]
         set_of = (
             split([pair.source for pair in pairs], len(missing), files.source) if missing else np.zeros(len(pairs), int)
         )
         self.numbers = np.array(numbers)[set_of == 0]
-        self.sets = held_out | {
-            name: list(compress(pairs, set_of == number)) for number, name in enumerate(("train", *missing))
-        }
+        self.sets: dict[str, list[Pair]] = {name: [] for name in SPLITS[1:]} | held_out
+        self.sets |= {name: list(compress(pairs, set_of == number)) for number, name in enumerate(("train", *missing))}
         self.split_off = {name: len(self.sets[name]) for name in missing}
+        self.near_copies = 0
 
     def held_out_for_reverse(self) -> Iterator[Pair]:
         """What a translator in the other direction must not learn either."""
         return (Pair(target, source) for name in SPLITS[1:] for source, target in self.sets[name])
 
-    def drop(self, held_out: Iterable[Pair]) -> None:
-        """Learn nothing from these pairs: the sets of the other direction are known only now."""
-        unwanted, train = set(held_out), self.sets["train"]
-        stays = np.array([pair not in unwanted for pair in train])
+    def drop(self, reason: str, is_unwanted: Callable[[Pair], bool]) -> None:
+        """Learn nothing from such pairs: what other texts hold out is known only now."""
+        train = self.sets["train"]
+        stays = np.array([not is_unwanted(pair) for pair in train])
         with (self.place / DROPPED).open("ab") as file:
             for row in np.flatnonzero(~stays):
-                file.write(dropped_row(int(self.numbers[row]), HELD_OUT, train[row]))
-                self.report.dropped[HELD_OUT] += 1
+                file.write(dropped_row(int(self.numbers[row]), reason, train[row]))
+                self.report.dropped[reason] += 1
         self.sets["train"], self.numbers = list(compress(train, stays)), self.numbers[stays]
         self.report.kept = len(self.sets["train"])
         refuse_if_nothing_is_left(self.report, self.files.source, self.files.target)
@@ -285,7 +350,7 @@ class _Text:
         longest = 0
         for name, pairs in self.sets.items():
             arrays: dict[str, NDArray[Any]] = {"lines": self.numbers} if name == "train" else {}
-            for side, lines in zip(_SIDES, zip(*pairs, strict=True), strict=True):
+            for side, lines in zip(_SIDES, zip(*pairs, strict=True) if pairs else ((), ()), strict=True):
                 encoded = Encoded.from_lists(subwords.encode(lines))
                 arrays |= {f"{side}.numbers": encoded.numbers, f"{side}.offsets": encoded.offsets}
                 write_lines(self.place / f"{name}.{side}", lines)
@@ -298,6 +363,7 @@ class _Text:
             dropped=dict(self.report.dropped),
             split_off=self.split_off,
             left_out=self.left_out,
+            near_copies=self.near_copies,
             longest_source=longest,
         )
 
@@ -328,7 +394,7 @@ def _save(arrays: dict[str, NDArray[Any]], path: Path) -> None:
 
 def _load(folder: Path, directions: Sequence[ParallelFiles]) -> list[PreparedDirection]:
     try:
-        reports = CorpusReport.of_file(folder / CORPUS).pairs
+        reports = CorpusReport.of_file(folder / CORPUS).texts
         loaded = []
         for number, (files, report) in enumerate(zip(directions, reports, strict=True)):
             place = _place(folder, number)

@@ -109,7 +109,9 @@ class Translator:
         recipe, parts = run.recipe, run.parts
         subwords = run.vocabulary_of(parts)
         model = make_model(recipe, parts, len(subwords))
-        direction = _chosen(model.directions, pair)
+        codes = {(part.source, part.target) for part in parts.directions if not part.is_borrowed}
+        own = [way for way in model.directions if (way.source, way.target) in codes]
+        direction = _chosen(own if pair is None else model.directions, pair)
         if run.checkpoints.load_best(model) is None:
             raise InputError(f"{folder} has no whole checkpoint; go on with: {command_to_resume(run.folder)}")
         decoding = recipe.decoding
@@ -118,7 +120,7 @@ class Translator:
             subwords,
             BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length),
             direction,
-            {way: pair.longest_source for way, pair in zip(model.directions, run.corpus.pairs, strict=False)},
+            {way: text.longest_source for way, text in zip(own, run.corpus.pairs, strict=False)},
             taught=recipe.training.taught > 0,
             pipeline=TextPipeline(recipe.data.steps),
         )

@@ -154,6 +154,8 @@ class DirectionParts(Stored):
     target: str
     target_pieces: list[int]
     """The numbers of the pieces that the target language uses."""
+    is_borrowed: bool = False
+    """Whether it was learned beside what the model is for."""
 
 
 class ModelParts(Stored):

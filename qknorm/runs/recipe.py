@@ -35,6 +35,7 @@ _TRUTH = "tag:yaml.org,2002:bool"
 _RECIPES = Path(__file__).parents[1] / "recipes"
 _IN_WORDS = {"tuple_type": "two are wanted, such as [FIRST, SECOND]"}
 """Kinds of mistakes that pydantic tells in the words of a programmer."""
+_BACK = "back"  # the tag of text that was translated back
 _LONGEST_SHOWN = 120  # characters of what somebody gave
 _KEYS_OF_OTHERS = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr"), ("peak",)),
@@ -88,9 +89,35 @@ class DirectionRecipe(RecipePart):
         return (self.corpus is None) != (self.source is None) and (self.source is None) == (self.target is None)
 
 
+class BorrowedRecipe(RecipePart):
+    """Text that is learned from beside one's own pairs. Nothing of it is held out, and nothing is scored on it."""
+
+    kind: Literal["related", "parallel", "target"]
+    """`related`: translations from or into a related language; `parallel`: of one's own two languages, but of another
+    kind or quality; `target`: text in the target language alone, which is translated back."""
+    source: str | None = None
+    """One sentence a line. Of the kind `target`, a back-translation; without it, the plan makes one."""
+    target: str
+    """Its translation, line by line, or the text in the target language."""
+    languages: tuple[str, str]
+    """Codes of the two languages."""
+    weight: float = Field(1.0, gt=0)
+    """How often it is drawn, as a multiple of what its size would give it."""
+    tag: str = ""
+    """A word that tells the model this text from one's own; such as news."""
+
+    @property
+    def codes(self) -> tuple[str, str]:
+        """What the model knows its source by, and its target."""
+        tag = self.tag or (_BACK if self.kind == "target" else "")
+        return (f"{self.languages[0]}+{tag}" if tag else self.languages[0]), self.languages[1]
+
+
 class DataRecipe(DirectionRecipe):
     """Where the sentences are, which of them are dropped, and how they become pieces."""
 
+    extra: tuple[BorrowedRecipe, ...] = ()
+    """Text to borrow from: in a related language, of another kind, or in one language alone."""
     pairs: tuple[DirectionRecipe, ...] = ()
     """Several language pairs for one model: a list of the keys above, in place of them, each with other languages."""
     scheme: Scheme = "raw"
@@ -105,6 +132,8 @@ class DataRecipe(DirectionRecipe):
     """Do not drop repeated pairs."""
     keep_copies: bool = False
     """Do not drop a source that equals its target."""
+    apart: bool = False
+    """Learn from no sentence of which a dev or test set has either side. Plans do; what is borrowed never has any."""
     tidy: bool = False
     """Write all text in one way, later on what is translated, too: NFC, single ordinary spaces. Plans do."""
 
@@ -325,6 +354,9 @@ def settled(given: Recipe, begun: Recipe) -> Recipe:
     if given.minutes is None:
         return given
     asked = given.model_dump(exclude_unset=True, exclude={"minutes"})
+    if [extra.kind for extra in given.data.extra] == [extra.kind for extra in begun.data.extra]:
+        found = [(now, before) for now, before in zip(given.data.extra, begun.data.extra, strict=True)]
+        asked["data"]["extra"] = [before if now.source is None else now for now, before in found]
     return laid_over_plan(begun.model_dump(exclude={"minutes"}), asked, given.name)
 
 
@@ -400,10 +432,40 @@ def _file_of(path: Path) -> Path:
 def settings_for_files(source: Path, target: Path) -> dict[str, Any]:
     """A recipe for somebody's own two files: the rest is planned."""
     endings = [path.suffix.removeprefix(".") for path in (source, target)]
-    are_codes = all(re.fullmatch("[a-z]{2,3}", ending) for ending in endings) and endings[0] != endings[1]
+    are_codes = all(map(_is_code, endings)) and endings[0] != endings[1]
     scheme: Scheme = "words" if all(looks_tokenized(read_lines(path)) for path in (source, target)) else "raw"
     data = {"source": str(source), "target": str(target), "scheme": scheme}
     return {"name": source.stem, "data": data | ({"languages": endings} if are_codes else {})}
+
+
+def extra_for_files(
+    languages: Sequence[str],
+    related: tuple[Path, Path] | None,
+    parallel: tuple[Path, Path] | None,
+    in_target: Sequence[Path],
+) -> list[dict[str, Any]]:
+    """The texts that somebody borrows from, as a recipe has them. A related language is known by its file's name."""
+    extra: list[dict[str, Any]] = []
+    if related is not None:
+        codes = [_code_of(path) or unknown for path, unknown in zip(related, ("related", languages[1]), strict=True)]
+        extra.append({"kind": "related", **_sides(related), "languages": codes})
+    if parallel is not None:
+        extra.append({"kind": "parallel", **_sides(parallel), "languages": list(languages)})
+    extra += [{"kind": "target", "target": str(path), "languages": list(languages)} for path in in_target]
+    return extra
+
+
+def _sides(files: tuple[Path, Path]) -> dict[str, str]:
+    return dict(zip(("source", "target"), map(str, files), strict=True))
+
+
+def _code_of(path: Path) -> str | None:
+    """The language in a name such as talks.pt or pt.txt."""
+    return next((part for part in (path.suffix.removeprefix("."), path.stem) if _is_code(part)), None)
+
+
+def _is_code(word: str) -> bool:
+    return re.fullmatch("[a-z]{2,3}", word) is not None and word != "txt"
 
 
 def make_recipe(content: Mapping[str, Any], overrides: Sequence[str], where: str) -> Recipe:

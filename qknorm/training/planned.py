@@ -133,7 +133,7 @@ def text_size(prepared: Prepared) -> TextSize:
 
 def training_positions(prepared: Prepared) -> int:
     """Of one pass."""
-    return sum(_positions(direction.train) for direction in prepared.directions)
+    return sum(_positions(text.train) for text in prepared.texts)
 
 
 def _positions(sentences: PreparedSet) -> int:

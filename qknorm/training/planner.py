@@ -66,11 +66,12 @@ _MARGIN = 0.9  # of the time is planned: a machine is seldom as fast for an hour
 _VALIDATION_COST, _TEST_COST = 0.8, 1.2
 _WARMUP, _TAUGHT, _DECAY = 0.05, 0.6, 0.5  # shares of the updates
 _DROPOUT_INSIDE_ABOVE = 0.2
+_BACKWARDS, _TRANSLATING_BACK = 0.3, 0.06  # shares of the minutes, where text in one language is to be used
 # Of a batch. With Muon twice as many: making matrices orthogonal then takes about a sixth of an update.
 _POSITIONS_PER_DIMENSION, _MUON_POSITIONS_PER_DIMENSION = 4, 8
 
 START: dict[str, dict[str, Any]] = {
-    "data": {"tidy": True},
+    "data": {"tidy": True, "apart": True},
     "model": {"embedding_init": "counted"},
     "training": {
         "optimizer": "muon",
@@ -97,6 +98,16 @@ class Length:
     is_limited_by_text: bool
     """Whether more time would be of no use."""
     validations: int
+
+
+def minutes_backwards(minutes: float) -> float:
+    """Of a run's minutes, those of the model that translates text in the target language back."""
+    return _BACKWARDS * minutes
+
+
+def seconds_to_translate_back(minutes: float) -> float:
+    """Of a run's minutes, what it may take to translate back."""
+    return _TRANSLATING_BACK * 60 * minutes
 
 
 def merges_for(words: int) -> int:

@@ -12,7 +12,7 @@ from qknorm.data.pipeline import TextPipeline
 from qknorm.data.prepared import DROPPED, TOKENIZER, Merges, ParallelFiles, Prepared, PreparedDirection, prepare
 from qknorm.data.splits import SPLITS
 from qknorm.runs.contents import DirectionParts, ModelParts
-from qknorm.runs.recipe import DataRecipe, DirectionRecipe, Recipe
+from qknorm.runs.recipe import BorrowedRecipe, DataRecipe, DirectionRecipe, Recipe
 
 
 def prepared_text(recipe: DataRecipe, merges: Merges | None = None, earlier: Path | None = None) -> Prepared:
@@ -23,7 +23,13 @@ def prepared_text(recipe: DataRecipe, merges: Merges | None = None, earlier: Pat
     files = [_files_of(direction) for direction in recipe.directions]
     if earlier is not None:
         files = [_as_split_earlier(own, earlier / own.name if len(files) > 1 else earlier) for own in files]
-    rules = Rules(max_ratio=recipe.max_ratio, duplicates=not recipe.keep_duplicates, copies=not recipe.keep_copies)
+    files += [_borrowed(extra) for extra in recipe.extra]
+    rules = Rules(
+        max_ratio=recipe.max_ratio,
+        duplicates=not recipe.keep_duplicates,
+        copies=not recipe.keep_copies,
+        apart=recipe.apart,
+    )
     pipeline = TextPipeline(recipe.steps)
     return prepare(files, merges or recipe.merges, recipe.scheme, rules, cache_folder(), pipeline)
 
@@ -37,6 +43,11 @@ def _files_of(direction: DirectionRecipe) -> ParallelFiles:
     assert direction.target is not None
     dev, test = (None if two is None else (Path(two[0]), Path(two[1])) for two in (direction.dev, direction.test))
     return ParallelFiles(Path(direction.source), Path(direction.target), dev, test, direction.languages)
+
+
+def _borrowed(extra: BorrowedRecipe) -> ParallelFiles:
+    assert extra.source is not None, "a text in one language is translated back before it is prepared"
+    return ParallelFiles(Path(extra.source), Path(extra.target), languages=extra.codes, is_borrowed=True)
 
 
 def _as_split_earlier(files: ParallelFiles, folder: Path) -> ParallelFiles:
@@ -54,7 +65,7 @@ def parts_of(recipe: Recipe, prepared: Prepared) -> ModelParts:
     model, vocabulary = recipe.model, vocabulary_digest(prepared)
     length = max(prepared.length(model.scale_percentile), 2.0)
     scale_init = model.qk_norm.first_scale(length, model.dim // model.heads)
-    directions = [_direction_parts(direction, recipe, prepared) for direction in prepared.directions]
+    directions = [_direction_parts(text, recipe, prepared) for text in prepared.texts]
     return ModelParts(scale_init=scale_init, vocabulary=vocabulary, corpus=prepared.key, directions=directions)
 
 
@@ -66,6 +77,6 @@ def vocabulary_digest(prepared: Prepared) -> str:
 def _direction_parts(direction: PreparedDirection, recipe: Recipe, prepared: Prepared) -> DirectionParts:
     """The target vocabulary of a direction has the pieces of its target language, in whichever direction they occur."""
     source, target = direction.files.languages
-    alike = [row for row, other in enumerate(prepared.directions) if other.files.languages[1] == target]
-    pieces = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike)
-    return DirectionParts(source=source, target=target, target_pieces=pieces.nonzero().flatten().tolist())
+    alike = [row for row, other in enumerate(prepared.texts) if other.files.languages[1] == target]
+    pieces = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike).nonzero().flatten().tolist()
+    return DirectionParts(source=source, target=target, target_pieces=pieces, is_borrowed=direction.files.is_borrowed)

@@ -38,6 +38,7 @@ from qknorm.runs.recipe import Recipe, refuse_changes, settled
 from qknorm.runs.run import other_text, refuse_to_overwrite
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
+from qknorm.training.backwards import with_back_translations
 from qknorm.training.doubts import doubts
 from qknorm.training.loggers.table import chosen_loggers
 from qknorm.training.planned import planned_recipe
@@ -69,13 +70,7 @@ class TranslationTask:
     def __init__(self, recipe: Recipe, model: TranslatorModel, prepared: Prepared, console: Screen) -> None:
         self.model, self.recipe, self.prepared, self.console = model, recipe, prepared, console
         training, decoding = recipe.training, recipe.decoding
-        data: list[PairData] = [direction.train.encoded for direction in prepared.directions]
-        if recipe.data.bpe_dropout:
-            data = [
-                DropoutPairs(prepared.subwords, train.sources, train.targets, recipe.data.bpe_dropout, training.seed)
-                for train in (direction.train for direction in prepared.directions)
-            ]
-        self.batches = BatchSampler(data, training.budget, training.seed, processes.rank(), processes.count())
+        self.batches = batches_of(recipe, prepared, model)
         settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
         self.guide = Guide(translations(prepared, console)).to(model.languages.device) if training.taught else None
         dev = [direction.dev.encoded for direction in prepared.directions]
@@ -83,7 +78,8 @@ class TranslationTask:
         """The pieces of each direction's dev set."""
         self._shown = 0
         """Examples so far."""
-        self.translators = [Translator(model, prepared.subwords, settings, direction) for direction in model.directions]
+        own = model.directions[: len(prepared.directions)]
+        self.translators = [Translator(model, prepared.subwords, settings, direction) for direction in own]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         tokens = batch.target_tokens  # counted before a GPU has them, which would have to be waited for
@@ -175,6 +171,20 @@ class TranslationTask:
         return replace(batch, target_out=torch.where(known, batch.target_out, PAD))
 
 
+def batches_of(recipe: Recipe, prepared: Prepared, model: TranslatorModel) -> BatchSampler:
+    """What this process learns: one's own pairs, and what is borrowed by its weight."""
+    training, dropout = recipe.training, recipe.data.bpe_dropout
+    sets = [text.train for text in prepared.texts]
+    data: list[PairData] = [train.encoded for train in sets]
+    if dropout:
+        data = [DropoutPairs(prepared.subwords, own.sources, own.targets, dropout, training.seed) for own in sets]
+    weights = [1.0] * len(prepared.directions) + [extra.weight for extra in recipe.data.extra]
+    number_of = {direction.name: direction.number for direction in model.directions}
+    numbers = [number_of[text.files.name] for text in prepared.texts]
+    rank, count = processes.rank(), processes.count()
+    return BatchSampler(data, training.budget, training.seed, rank, count, weights, numbers)
+
+
 def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minutes: float | None = None) -> None:
     """Train from the beginning, or go on where an interrupted run stands; then translate and score the test set.
 
@@ -187,6 +197,7 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
         refuse_changes(run.recipe, recipe, folder)
     else:
         processes.from_first(partial(refuse_to_overwrite, run))
+        recipe = with_back_translations(recipe, folder, console, train)
         if recipe.minutes is not None:
             recipe, planned = _planned(recipe, console)
     settings = settings_of(recipe)
@@ -251,8 +262,8 @@ def _start(run: TranslatorRun, recipe: Recipe, prepared: Prepared) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(prepared.folder / CORPUS, run.corpus_file)
     shutil.copyfile(prepared.folder / TOKENIZER, run.tokenizer_file)
-    for direction in prepared.directions:
-        shutil.copyfile(direction.folder / DROPPED, run.dropped_file(prepared.code(direction)))
+    for text in prepared.texts:
+        shutil.copyfile(text.folder / DROPPED, run.dropped_file(prepared.code(text)))
     parts_of(recipe, prepared).write(run.pairs_file)
     run.save_recipe(recipe)
 
@@ -260,10 +271,15 @@ def _start(run: TranslatorRun, recipe: Recipe, prepared: Prepared) -> None:
 def _introduce(model: TranslatorModel, run: TranslatorRun, prepared: Prepared, console: Screen) -> None:
     parameters = sum(parameter.numel() for parameter in model.parameters())
     console.print(f"{_sums(prepared)}; {len(prepared.subwords):,} pieces, {parameters:,} parameters")
-    for direction in prepared.directions:
-        if dropped := Counter(direction.report.dropped):
+    for text in prepared.borrowed:
+        report, files = text.report, text.files
+        console.print(f"borrowed, {files.name}: {report.kept:,} of {report.read:,} pairs of {files.source}")
+    for text in prepared.texts:
+        if dropped := Counter(text.report.dropped):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common())
-            console.print(f"dropped: {reasons}; every line is in {run.dropped_file(prepared.code(direction))}")
+            console.print(f"dropped: {reasons}; every line is in {run.dropped_file(prepared.code(text))}")
+    if near := sum(text.report.near_copies or 0 for text in prepared.texts):
+        console.print(f"{near:,} pairs to learn from share six words in a row with dev or test")
 
 
 def _sums(prepared: Prepared) -> str:

@@ -166,7 +166,7 @@ def test_small_pairs_are_seen_more_often_than_their_size() -> None:
 
 
 def test_nothing_to_sample_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one pair"):
+    with pytest.raises(ValueError, match="at least one text"):
         BatchSampler([], 512, 1)
     with pytest.raises(ValueError, match="sentences in each"):
         BatchSampler([FixedPairs(Encoded.from_lists([]), Encoded.from_lists([]))], 512, 1)

@@ -114,6 +114,7 @@ class TestSplitting:
             words=64 * 10,
             dropped={"source blank": 1, "duplicate": 1},
             split_off={"dev": 8, "test": 8},
+            near_copies=0,
             longest_source=int(direction.train.encoded.source.lengths.max()),
         )
 

@@ -1,0 +1,42 @@
+"""Translations that a model is to learn from: back-translations, or what a teacher says, if they are plausible."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from qknorm.decoding.translator import Translation, Translator
+
+_LONGER, _AT_LEAST = 3, 10  # times as many words as the line, of translations of at least this many words
+_ROW, _REPEATED = 3, 3  # words in a row that stand this often in a translation: the model went round in circles
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """A line, what a model made of it, and why nobody should learn from that, if there is a reason."""
+
+    line: str
+    translation: Translation
+    reason: str | None
+
+
+def synthesize(translator: Translator, lines: Iterable[str]) -> Iterator[Synthetic]:
+    """Yield what becomes of each line, in bounded memory."""
+    for best, *_ in translator.translations(lines):
+        yield Synthetic(best.source, best, _reason_to_drop(best.source, best.text))
+
+
+def _reason_to_drop(line: str, translation: str) -> str | None:
+    words, made = line.split(), translation.split()
+    if not made:
+        return "empty"
+    longer, shorter = max(len(words), len(made)), min(len(words), len(made))
+    if longer >= _AT_LEAST and longer > _LONGER * shorter:
+        return "lengths too different"
+    if line == translation:
+        return "a copy"
+    rows = Counter(tuple(made[start : start + _ROW]) for start in range(len(made) - _ROW + 1))
+    if max(rows.values(), default=0) >= _REPEATED:
+        return "repeats itself"
+    return None
