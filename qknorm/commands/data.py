@@ -113,6 +113,8 @@ def check(
         table.add_row(f"dropped: {reason}", f"{count:,}")
     table.add_row("kept", f"{report.kept:,}")
     console.print(table)
+    for shift in report.out_of_step:
+        console.print(f"warning: {shift}")
     console.print(f"{out}: {names[0]}, {names[1]}, dropped.tsv, lengths.png")
 
 

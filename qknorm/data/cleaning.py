@@ -14,6 +14,7 @@ from pathlib import Path
 
 from qknorm.data.importers import Pair
 from qknorm.data.pipeline import TextPipeline
+from qknorm.data.shifts import Shift, Steps
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 
@@ -52,6 +53,8 @@ class CleaningReport:
     source_lengths: Counter[int] = field(default_factory=Counter)
     """Kept pairs by number of words on the source side."""
     target_lengths: Counter[int] = field(default_factory=Counter)
+    out_of_step: list[Shift] = field(default_factory=list)
+    """Where one of two files lacks lines."""
 
 
 def fingerprint(pair: Pair) -> int:
@@ -77,8 +80,8 @@ def clean(
     seen: set[int] = set()
     with replacing(dropped) as file:
         file.write(b"line\treason\tsource\ttarget\n")
-        for pair in pairs:
-            pair = written(pair, pipeline)
+        steps = Steps()
+        for pair in steps.watch(written(pair, pipeline) for pair in pairs):
             report.read += 1
             reason = _reason_to_drop(pair, rules) or _reason_by_memory(pair, rules, seen, held_out_fingerprints)
             if reason:
@@ -89,6 +92,7 @@ def clean(
             report.source_lengths[len(pair.source.split())] += 1
             report.target_lengths[len(pair.target.split())] += 1
             yield pair
+    report.out_of_step = steps.shifts()
 
 
 def refuse_if_nothing_is_left(report: CleaningReport, source: Path, target: Path) -> None:

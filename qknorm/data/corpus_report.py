@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from qknorm.data.jsonfiles import Stored
+from qknorm.data.shifts import Shift
 
 
 class DirectionReport(Stored):
@@ -25,6 +26,8 @@ class DirectionReport(Stored):
     """Of the sets that were given, pairs with a blank side."""
     near_copies: int | None = None
     """Pairs to learn from that share six words in a row with dev or test."""
+    out_of_step: list[Shift] = Field([])
+    """Stretches of lines of which one file lacks some."""
     longest_source: int | None = None
     """Pieces of the longest source sentence: what a model can be trusted to read. Earlier versions do not say."""
 

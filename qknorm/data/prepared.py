@@ -364,6 +364,7 @@ class _Text:
             split_off=self.split_off,
             left_out=self.left_out,
             near_copies=self.near_copies,
+            out_of_step=self.report.out_of_step,
             longest_source=longest,
         )
 

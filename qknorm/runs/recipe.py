@@ -354,9 +354,8 @@ def settled(given: Recipe, begun: Recipe) -> Recipe:
     if given.minutes is None:
         return given
     asked = given.model_dump(exclude_unset=True, exclude={"minutes"})
-    if [extra.kind for extra in given.data.extra] == [extra.kind for extra in begun.data.extra]:
-        found = [(now, before) for now, before in zip(given.data.extra, begun.data.extra, strict=True)]
-        asked["data"]["extra"] = [before if now.source is None else now for now, before in found]
+    if any(extra.source is None for extra in given.data.extra):  # what was translated back is where it was put
+        asked["data"]["extra"] = begun.data.model_dump()["extra"]
     return laid_over_plan(begun.model_dump(exclude={"minutes"}), asked, given.name)
 
 

@@ -113,11 +113,13 @@ def _translated_back(recipe: Recipe, run: TranslatorRun, console: Screen) -> tup
     made: list[BorrowedRecipe] = []
     for extra in recipe.data.extra:
         if extra.source is None:
-            number = 1 + sum(other.kind == "target" for other in made)
+            number = 1 + alone.index(extra)
             source, target = folder / f"{number}.source", folder / f"{number}.target"
             if not source.exists():  # the last to be written
                 translator = translator or _fast(Translator.load(run.folder))
                 _translate_back(Path(extra.target), source, target, translator, seconds, console)
+            if not source.stat().st_size:
+                continue
             extra = extra.model_copy(update={"source": str(source), "target": str(target)})
         made.append(extra)
     return tuple(made)
@@ -146,11 +148,11 @@ def _translate_back(
                     kept.append(made)
                 else:
                     dropped.write(dropped_row(number, made.reason, Pair(made.translation.text, made.line)))
-    if not kept:
-        raise InputError(f"no sentence of {file} could be translated back; the model of the opposite direction is weak")
     write_lines(target, (made.line for made in kept))
     write_lines(source, (made.translation.text for made in kept))
     console.print(f"{len(kept):,} of {len(lines):,} sentences of {file} were translated back: {source}")
+    if not kept:
+        console.print("warning: the model of the opposite direction is too weak for it: nothing of it is learned from")
 
 
 def _within(seconds: float, translator: Translator, lines: Collection[str]) -> Iterator[Synthetic]:

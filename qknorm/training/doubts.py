@@ -26,7 +26,7 @@ _KEEPING = {
 
 def doubts(recipe: DirectionRecipe, prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
     """About the text of a language pair, of which `dropped` lists what is not learned from."""
-    yield from _little_is_left(prepared, dropped)
+    yield from of_any_text(prepared, dropped)
     given = {} if recipe.corpus is not None else prepared.files.given
     if given:
         yield from _shared(prepared)
@@ -38,6 +38,13 @@ def doubts(recipe: DirectionRecipe, prepared: PreparedDirection, dropped: Path) 
             yield f"the {name} set has {pairs} pairs, fewer than {_FEW_PAIRS}: its score depends much on chance"
     if given:
         yield from _in_other_languages(prepared, given)
+
+
+def of_any_text(prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
+    """The same, of text that is borrowed, too."""
+    for shift in prepared.report.out_of_step:
+        yield f"{prepared.files.source} and {prepared.files.target}: {shift}"
+    yield from _little_is_left(prepared, dropped)
 
 
 def _little_is_left(prepared: PreparedDirection, dropped: Path) -> Iterator[str]:

@@ -39,7 +39,7 @@ from qknorm.runs.run import other_text, refuse_to_overwrite
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.backwards import with_back_translations
-from qknorm.training.doubts import doubts
+from qknorm.training.doubts import doubts, of_any_text
 from qknorm.training.loggers.table import chosen_loggers
 from qknorm.training.planned import planned_recipe
 from qknorm.training.prolonged import is_worth_prolonging, prolong
@@ -301,6 +301,9 @@ def _say_doubts(run: TranslatorRun, recipe: Recipe, prepared: Prepared, console:
     """What looks wrong with the text."""
     for given, direction in zip(recipe.data.directions, prepared.directions, strict=True):
         for doubt in doubts(given, direction, run.dropped_file(prepared.code(direction))):
+            console.print(f"warning: {doubt}")
+    for text in prepared.borrowed:
+        for doubt in of_any_text(text, run.dropped_file(prepared.code(text))):
             console.print(f"warning: {doubt}")
 
 

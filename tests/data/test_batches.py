@@ -165,6 +165,13 @@ def test_small_pairs_are_seen_more_often_than_their_size() -> None:
     assert share > 1.5 * counts[1] / sum(counts)
 
 
+def test_a_text_is_drawn_by_its_weight_and_its_batches_have_its_number() -> None:
+    sampler = BatchSampler([pairs(500), pairs(500, 1)], 512, seed=1, weights=[1, 3], numbers=[0, 7])
+    drawn = [number for number, _ in take(sampler, 2000)]
+    assert set(drawn) == {0, 7}
+    assert drawn.count(7) / len(drawn) == pytest.approx(0.75, abs=0.03)
+
+
 def test_nothing_to_sample_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one text"):
         BatchSampler([], 512, 1)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from qknorm.data.batches import BatchSampler, DropoutPairs
 from qknorm.data.cleaning import Rules
 from qknorm.data.corpus_report import DirectionReport
 from qknorm.data.importers import Pair
+from qknorm.data.leaks import LEAKS
 from qknorm.data.pipeline import TextPipeline
 from qknorm.data.prepared import Files, ParallelFiles, Prepared, PreparedSet, prepare
 from qknorm.data.subwords import BOS, EOS, PAD, UNK, Subwords
@@ -238,3 +240,61 @@ def test_several_that_prepare_the_same_corpus_do_not_disturb_each_other(tmp_path
     with ThreadPoolExecutor(3) as pool:
         prepared = list(pool.map(lambda _: ready(text, cache=tmp_path), range(3)))
     assert len({len(own.subwords) for own in prepared}) == 1
+
+
+class TestBorrowing:
+    """Text that is learned from beside one's own."""
+
+    RELATED = tuple(f"the {colour} house number {i}" for i in range(40, 60) for colour in ("green", "grey"))
+    PORTUGUESE = tuple(f"a casa {cor} número {i}" for i in range(40, 60) for cor in ("verde", "cinzenta"))
+
+    def borrowed(self, folder: Path, source: Sequence[str], target: Sequence[str]) -> ParallelFiles:
+        two = written(folder, "related", list(source), list(target))
+        return ParallelFiles(*two, languages=("pt", "gl"), is_borrowed=True)
+
+    def test_it_is_learned_from_and_nothing_of_it_is_held_out(self, tmp_path: Path) -> None:
+        prepared = ready(files(tmp_path), self.borrowed(tmp_path, self.RELATED, self.PORTUGUESE), cache=tmp_path)
+        (own,), (extra,) = prepared.directions, prepared.borrowed
+        assert prepared.texts == [own, extra]
+        assert pairs(extra.train) == list(map(Pair, self.RELATED, self.PORTUGUESE))
+        assert not extra.dev
+        assert not extra.test
+        assert prepared.code(own) == ""
+        assert prepared.code(extra) == "extra-1"
+        piece = prepared.subwords.encode(["cinzenta"])[0][-1]
+        assert prepared.target_pieces()[piece]
+        assert not prepared.target_pieces(among=[0])[piece]
+        assert ready(files(tmp_path), self.borrowed(tmp_path, self.RELATED, self.PORTUGUESE), cache=tmp_path)
+
+    def test_no_sentence_that_is_held_out_is_in_it_on_either_side(self, tmp_path: Path) -> None:
+        held = written(tmp_path, "held", ["a house that is held out"], ["unha casa que non se aprende"])
+        own = ParallelFiles(*written(tmp_path, "train", SOURCE, TARGET), held, held)
+        source = [
+            "A house that is held out",
+            "other text",
+            *self.RELATED,
+            "not a house that is held out",
+        ]
+        target = ["other text", "unha casa que non se aprende", *self.PORTUGUESE, "other text"]
+        (extra,) = ready(own, self.borrowed(tmp_path, source, target), cache=tmp_path).borrowed
+        assert extra.train.sources == source[2:]
+        assert extra.report.dropped == {LEAKS: 2}
+        assert extra.report.near_copies == 1
+        _, *rows = (row.split("\t")[:2] for row in read_lines(extra.folder / "dropped.tsv"))
+        assert rows == [["1", LEAKS], ["2", LEAKS]]
+
+    def test_ones_own_text_is_kept_apart_if_that_is_asked_for(self, tmp_path: Path) -> None:
+        held = written(tmp_path, "held", [SOURCE[3]], ["outra cousa"])
+        own = ParallelFiles(*written(tmp_path, "train", SOURCE, TARGET), held, held)
+        for apart in (False, True):
+            (direction,) = prepare([own], 50, "raw", Rules(apart=apart), tmp_path).directions
+            assert (SOURCE[3] in direction.train.sources) == (not apart)
+
+    def test_it_is_written_as_ones_own_is(self, tmp_path: Path) -> None:
+        """A language that is not one's own has the convention of one's source."""
+        own = files(
+            tmp_path, [f"{line} , &quot; no &quot; ." for line in SOURCE], [f"{line} , non ." for line in TARGET]
+        )
+        extra = self.borrowed(tmp_path, [f'{line}, "no".' for line in self.RELATED], self.PORTUGUESE)
+        (text,) = prepare([own, extra], 50, "words", Rules(), tmp_path).borrowed
+        assert text.train.sources == [f"{line} , &quot; no &quot; ." for line in self.RELATED]

@@ -1,0 +1,133 @@
+"""Text that is borrowed: related languages, other kinds of text, and text in one language."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from qknorm import Translator
+from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.decoding import synthesis
+from qknorm.runs.recipe import Recipe
+from qknorm.training import planner, translation
+from qknorm.training.backwards import with_back_translations
+from tests.journeys.conftest import Command
+from tests.journeys.test_planning import TINY
+
+OWN = ("--src", "train.en", "--tgt", "train.gl")
+
+
+@pytest.fixture(autouse=True)
+def _ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "MOST_PASSES", 2)
+
+
+@pytest.fixture
+def related(workplace: Path) -> tuple[str, str]:
+    """The same phrases with other endings, as a language that nobody speaks."""
+    lines = [f"{line} {number}" for number, line in enumerate(read_lines(workplace / "train.en"))]
+    write_lines(workplace / "xx.txt", [line.replace("e ", "a ") for line in lines])
+    write_lines(workplace / "more.gl", [line.upper() for line in lines])
+    return "xx.txt", "more.gl"
+
+
+def test_a_related_text_is_learned_beside_ones_own(command: Command, workplace: Path, related: tuple[str, str]) -> None:
+    done = command("train", *OWN, "--related", *related, "--also", *related, "--minutes", "1", *TINY)
+    assert done.code == 0, done.errors
+    lines = len(list(read_lines(workplace / "more.gl")))
+    assert f"borrowed, xx-gl: {lines:,} of {lines:,} pairs of xx.txt" in done.out
+    run = workplace / "runs" / "train"
+    extra = yaml.safe_load((run / "recipe.yaml").read_text())["data"]["extra"]
+    assert [text["kind"] for text in extra] == ["related", "parallel"]
+    assert [text["languages"] for text in extra] == [["xx", "gl"], ["en", "gl"]]
+    assert sorted(path.name for path in run.glob("dropped*")) == [
+        *("dropped-extra-1.tsv", "dropped-extra-2.tsv", "dropped.tsv"),
+    ]
+    translator = Translator.load(run)
+    assert (translator.source, translator.target) == ("en", "gl")
+    assert [direction.name for direction in translator.directions] == ["en-gl", "xx-gl"]
+    assert (run / "test" / "scores.json").exists()
+    assert command("train", "runs/train", "--resume").code == 0
+    assert command("report", "runs", "-o", "report.html").code == 0
+
+
+def test_text_in_one_language_is_translated_back_and_what_was_done_is_found_again(
+    command: Command, workplace: Path, related: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(synthesis, "_reason_to_drop", lambda *_: None)
+
+    def interrupted(recipe: Recipe, *rest: Any) -> Recipe:
+        finished = with_back_translations(recipe, *rest)
+        if finished is not recipe:
+            raise KeyboardInterrupt
+        return finished
+
+    write_lines(workplace / "mono.gl", [f"{line} tamén" for line in read_lines(workplace / "train.gl")])
+    asked = (
+        "train",
+        *OWN,
+        "--mono-target",
+        "mono.gl",
+        "--related",
+        *related,
+        "--minutes",
+        "1",
+        *TINY,
+        "max_ratio=null",
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(translation, "with_back_translations", interrupted)
+        assert command(*asked).code == 130
+    run = workplace / "runs" / "train"
+    backwards = Translator.load(run / "backwards")
+    assert (backwards.source, backwards.target) == ("gl", "en")
+    held_out = {line for name in ("dev", "test") for line in read_lines(run / "backwards" / "text" / f"{name}.source")}
+    assert held_out.isdisjoint(read_lines(run / "backwards" / "text" / "train.source"))
+    made = list(read_lines(run / "synthetic" / "1.source"))
+    assert set(read_lines(run / "synthetic" / "1.target")) <= set(read_lines(workplace / "mono.gl"))
+
+    done = command(*asked)
+    assert done.code == 0, done.errors
+    assert "a model of the opposite direction" not in done.out
+    assert list(read_lines(run / "synthetic" / "1.source")) == made
+    assert [direction.name for direction in Translator.load(run).directions] == ["en-gl", "xx-gl", "en+back-gl"]
+    assert set(read_lines(run / "test" / "references.txt")) <= held_out
+    settled = command(*asked, "--resume")
+    assert settled.code == 0, settled.errors
+    assert json.loads((run / "test" / "scores.json").read_text())["lines"] > 0
+
+
+def test_what_a_weak_model_translates_back_is_not_learned_from(
+    command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(synthesis, "_reason_to_drop", lambda *_: "repeats itself")
+    done = command("train", *OWN, "--mono-target", "train.gl", "--minutes", "1", *TINY)
+    assert done.code == 0, done.errors
+    assert "too weak for it: nothing of it is learned from" in done.out
+    assert [direction.name for direction in Translator.load(workplace / "runs" / "train").directions] == ["en-gl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("recipe.yaml", "--mono-target", "train.gl"), "belong to --src and --tgt; a recipe has data.extra"),
+        ((*OWN, "--related", "none.txt", "train.gl"), "none.txt"),
+        ((*OWN, "--related", "short.txt", "train.gl"), "short.txt"),
+        ((*OWN, "--mono-target", "short.txt"), "no sentence of 3 to 80 words to translate back"),
+        ((*OWN, "extra=[{kind: target, target: train.gl, languages: [en, gl]}]", "minutes=null"), "give it minutes"),
+        ((*OWN, "extra=[{kind: cousin, target: train.gl, languages: [en, gl]}]"), "kind"),
+    ],
+)
+def test_what_cannot_be_borrowed_is_said_in_one_sentence(
+    command: Command, workplace: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    write_lines(workplace / "short.txt", ["one"])
+    done = command("train", *arguments, *TINY)
+    assert done.code == 2
+    assert sentence in done.errors
+    assert len(done.errors.strip().splitlines()) == 1
+    assert not (workplace / "runs" / "train" / "recipe.yaml").exists()
