@@ -39,6 +39,18 @@ def train(
     mono_target: Annotated[
         list[Path] | None, typer.Option(help="Text in the language of --tgt alone, to borrow from.")
     ] = None,
+    parent: Annotated[
+        Path | None,
+        typer.Option("--from", help="A run to go on from, of any languages: its vocabulary, shape and weights."),
+    ] = None,
+    more: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--add",
+            metavar="FILES",
+            help="New sentences for a run: two text files, or a translation memory (TMX, PO …).",
+        ),
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(
@@ -53,8 +65,22 @@ def train(
     from qknorm import processes
 
     with processes.together():
-        extra = _Extra(related, also, mono_target or [])
-        _train(recipe, settings or [], src, tgt, extra, minutes, resume, runs)
+        if more:
+            _add(recipe, [*more, *map(Path, settings or [])], minutes)
+        else:
+            extra = _Extra(related, also, mono_target or [])
+            _train(recipe, settings or [], src, tgt, extra, parent, minutes, resume, runs)
+
+
+def _add(folder: Path | None, files: list[Path], minutes: float | None) -> None:
+    """Let another run go on from one with more text; the second of two files is read as a setting."""
+    from qknorm import processes
+    from qknorm.runs.translator_run import TranslatorRun
+    from qknorm.training.added import add
+
+    if folder is None or not folder.is_dir():
+        raise InputError("--add belongs to the folder of a run: qknorm train runs/mine --add new.en new.gl")
+    add(TranslatorRun.open(folder), files, minutes, Screen(quiet=processes.rank() > 0))
 
 
 class _Extra(NamedTuple):
@@ -71,6 +97,7 @@ def _train(
     src: Path | None,
     tgt: Path | None,
     borrowed: _Extra,
+    parent: Path | None,
     minutes: float | None,
     resume: bool,
     runs: Path,
@@ -92,12 +119,14 @@ def _train(
         if src is None or tgt is None:
             raise InputError("--src and --tgt belong together")
         changes = [*([str(recipe)] if recipe else []), *planned]
-        content = settings_for_files(src, tgt) | {"minutes": DEFAULT_MINUTES}
+        content = settings_for_files(src, tgt, parent) | {"minutes": DEFAULT_MINUTES}
         content["data"]["extra"] = extra_for_files(content["data"].get("languages", ("src", "tgt")), *borrowed)
         chosen = make_recipe(content, changes, f"{src} and {tgt}")
         folder = folder_of(chosen.name, runs)
-    elif any(borrowed):
-        raise InputError("--related, --also and --mono-target belong to --src and --tgt; a recipe has data.extra")
+    elif any(borrowed) or parent is not None:
+        raise InputError(
+            "--related, --also, --mono-target and --from belong to --src and --tgt; a recipe has data.extra and parent"
+        )
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")
     elif recipe.is_dir():

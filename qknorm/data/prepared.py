@@ -174,19 +174,24 @@ def prepare(
     rules: Rules,
     cache: Path,
     pipeline: TextPipeline | None = None,
+    vocabulary: Path | None = None,
 ) -> Prepared:
-    """Clean, split, learn the joint vocabulary, encode; or find what the same files and settings gave before."""
+    """Clean, split, learn the joint vocabulary, encode; or find what the same files and settings gave before.
+
+    vocabulary: the file of one that is taken in place of learning it.
+    """
     pipeline = pipeline or TextPipeline()
     contents = [_contents(files, directions) for files in directions]
     if not isinstance(merges, int):
         merges = merges(sum(side.words for source, target, *_ in contents for side in (source, target) if side))
     borrowed = ["borrowed" for files in directions if files.is_borrowed]
-    key = _key(contents, merges, scheme, rules, *pipeline.names, *borrowed)
+    taken = [] if vocabulary is None else [_content(vocabulary).digest]
+    key = _key(contents, merges, scheme, rules, *pipeline.names, *borrowed, *taken)
     folder = cache / "prepared" / f"{key}-{_FORMAT}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # several processes of one training run come here together
         if not folder.exists():
-            _make(folder, directions, merges, scheme, rules, pipeline)
+            _make(folder, directions, merges, scheme, rules, pipeline, vocabulary)
     loaded, own = _load(folder, directions), len(directions) - len(borrowed)
     return Prepared(Subwords.load(folder / TOKENIZER), loaded[:own], folder, key, merges, loaded[own:])
 
@@ -233,6 +238,7 @@ def _make(
     scheme: Scheme,
     rules: Rules,
     pipeline: TextPipeline,
+    vocabulary: Path | None,
 ) -> None:
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
     try:
@@ -248,8 +254,12 @@ def _make(
             if rules.apart or text.files.is_borrowed:
                 text.drop(LEAKS, held_out.hold)
             text.near_copies = sum(map(held_out.resemble, text.sets["train"]))
-        subwords = Subwords.learn(_text_for_vocabulary([text.sets["train"] for text in texts]), merges, scheme)
-        subwords.save(scratch / TOKENIZER)
+        if vocabulary is None:
+            subwords = Subwords.learn(_text_for_vocabulary([text.sets["train"] for text in texts]), merges, scheme)
+            subwords.save(scratch / TOKENIZER)
+        else:
+            subwords = Subwords.load(vocabulary)
+            shutil.copyfile(vocabulary, scratch / TOKENIZER)
         reports = [text.write(subwords) for text in texts]
         own = sum(not files.is_borrowed for files in directions)
         about = CorpusReport(pieces=len(subwords), rules=asdict(rules), pairs=reports[:own], borrowed=reports[own:])

@@ -157,6 +157,10 @@ class Translator:
         other.decoder = decoder
         return other
 
+    def greedy(self) -> Translator:
+        """Return the same model without a search: several times as fast, and a little worse."""
+        return self.with_decoder(Beam(BeamSettings(1, self.settings.length_penalty, self.settings.extra_length)))
+
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Return the best translation of each line. Scores, and notes on what somebody should know: `translations`."""
         if isinstance(lines, str):

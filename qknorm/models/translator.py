@@ -117,6 +117,11 @@ class Direction:
         """Such as en-gl."""
         return f"{self.source}-{self.target}"
 
+    @property
+    def languages(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """Both codes, each with its number."""
+        return (self.source, self.source_number), (self.target, self.target_number)
+
 
 @dataclass
 class DecodingState:

@@ -328,6 +328,8 @@ class Recipe(AnyRecipe):
     """What is learned; `language` is a recipe of another kind."""
     minutes: float | None = Field(None, gt=0)
     """How long the run may take. What the recipe leaves open is planned for it, and stands in the run's own recipe."""
+    parent: str | None = None
+    """The folder of a run that this one goes on from: with its vocabulary, its shape and its weights."""
     data: DataRecipe
     model: ModelRecipe = ModelRecipe()
     training: TrainingRecipe = TrainingRecipe()
@@ -428,13 +430,14 @@ def _file_of(path: Path) -> Path:
     return packaged if is_name and not path.exists() and packaged.is_file() else path
 
 
-def settings_for_files(source: Path, target: Path) -> dict[str, Any]:
-    """A recipe for somebody's own two files: the rest is planned."""
+def settings_for_files(source: Path, target: Path, parent: Path | None = None) -> dict[str, Any]:
+    """A recipe for somebody's own two files: the rest is planned, and taken over from a parent if there is one."""
     endings = [path.suffix.removeprefix(".") for path in (source, target)]
     are_codes = all(map(_is_code, endings)) and endings[0] != endings[1]
     scheme: Scheme = "words" if all(looks_tokenized(read_lines(path)) for path in (source, target)) else "raw"
     data = {"source": str(source), "target": str(target), "scheme": scheme}
-    return {"name": source.stem, "data": data | ({"languages": endings} if are_codes else {})}
+    taken = {} if parent is None else {"parent": str(parent)}
+    return {"name": source.stem, **taken, "data": data | ({"languages": endings} if are_codes else {})}
 
 
 def extra_for_files(

@@ -19,8 +19,6 @@ from qknorm.data.importers import Pair
 from qknorm.data.prepared import Prepared
 from qknorm.data.splits import SPLITS
 from qknorm.data.textfiles import read_lines, replacing, write_lines
-from qknorm.decoding.beam import BeamSettings
-from qknorm.decoding.decoders import Beam
 from qknorm.decoding.synthesis import Synthetic, synthesize
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
@@ -116,18 +114,13 @@ def _translated_back(recipe: Recipe, run: TranslatorRun, console: Screen) -> tup
             number = 1 + alone.index(extra)
             source, target = folder / f"{number}.source", folder / f"{number}.target"
             if not source.exists():  # the last to be written
-                translator = translator or _fast(Translator.load(run.folder))
+                translator = translator or Translator.load(run.folder).greedy()
                 _translate_back(Path(extra.target), source, target, translator, seconds, console)
             if not source.stat().st_size:
                 continue
             extra = extra.model_copy(update={"source": str(source), "target": str(target)})
         made.append(extra)
     return tuple(made)
-
-
-def _fast(translator: Translator) -> Translator:
-    settings = translator.settings
-    return translator.with_decoder(Beam(BeamSettings(1, settings.length_penalty, settings.extra_length)))
 
 
 def _translate_back(

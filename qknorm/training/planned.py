@@ -30,6 +30,7 @@ from qknorm.runs.translator_run import make_model
 from qknorm.screen import Screen, duration
 from qknorm.training import planner
 from qknorm.training.half import autocast, use_half_products
+from qknorm.training.parents import vocabulary_file
 from qknorm.training.planner import Length, Shape, TextSize
 from qknorm.training.sets import parts_of, prepared_text
 from qknorm.training.speed import operations_per_second, seconds_per_update
@@ -61,7 +62,7 @@ class _Planning:
         self._given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
         self._planned: Content = planner.START
         merges = None if "merges" in self._given.get("data", {}) else planner.merges_for
-        self.prepared = prepared_text(self._recipe().data, merges)
+        self.prepared = prepared_text(self._recipe().data, merges, vocabulary=vocabulary_file(recipe))
         self._planned = merged(self._planned, {"data": {"merges": self.prepared.merges}})
         self._text = text_size(self.prepared)
         if self._recipe().model.embedding_init == "counted":
@@ -83,7 +84,8 @@ class _Planning:
         dim = self._given.get("model", {}).get("dim", shape["dim"])
         shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
         budget = planner.budget_for(dim, self._recipe().training.optimizer)
-        training = {"peak": planner.peak_for(dim), "budget": budget}
+        peak = planner.peak_for(dim, has_parent=self._recipe().parent is not None)
+        training = {"peak": peak, "budget": budget}
         self._planned = merged(self._planned, {"model": shape, "training": training})
 
     def choose_precision(self) -> None:

@@ -66,6 +66,10 @@ _MARGIN = 0.9  # of the time is planned: a machine is seldom as fast for an hour
 _VALIDATION_COST, _TEST_COST = 0.8, 1.2
 _WARMUP, _TAUGHT, _DECAY = 0.05, 0.6, 0.5  # shares of the updates
 _DROPOUT_INSIDE_ABOVE = 0.2
+# Of the minutes of a run, to learn more text; the second for each time as much text as the old.
+_LEAST_ADDING, _ADDING_PER_SHARE, _MOST_ADDING = 0.03, 1.25, 0.25
+_LEAST_NEW = 0.2  # of what is read then
+_OF_CHILD = 0.5  # of the learning rate, where a run goes on from another
 _BACKWARDS, _TRANSLATING_BACK = 0.3, 0.06  # shares of the minutes, where text in one language is to be used
 # Of a batch. With Muon twice as many: making matrices orthogonal then takes about a sixth of an update.
 _POSITIONS_PER_DIMENSION, _MUON_POSITIONS_PER_DIMENSION = 4, 8
@@ -100,6 +104,17 @@ class Length:
     validations: int
 
 
+def minutes_to_add(minutes: float, share: float) -> float:
+    """How long a run of so many minutes learns new text, which is this share of the old."""
+    return max(min(_MOST_ADDING, _LEAST_ADDING + _ADDING_PER_SHARE * share) * minutes, 1.0)
+
+
+def weight_of_added(share: float) -> float:
+    """Of new text that is this share of the old: at least a fifth of what is read is new."""
+    drawn: float = share**0.7
+    return max(1.0, _LEAST_NEW / (1 - _LEAST_NEW) / drawn)
+
+
 def minutes_backwards(minutes: float) -> float:
     """Of a run's minutes, those of the model that translates text in the target language back."""
     return _BACKWARDS * minutes
@@ -126,9 +141,9 @@ def shape_for(operations: float, vocabulary: int, positions: int) -> Shape:
     return affordable[-1] if affordable else SHAPES[0]
 
 
-def peak_for(dim: int) -> float:
-    """The highest learning rate: 0.0015 for a width of 256, less for wider models."""
-    return round(1.5e-3 * math.sqrt(256 / dim), 5)
+def peak_for(dim: int, has_parent: bool = False) -> float:
+    """The highest learning rate: 0.0015 for a width of 256, less for wider models, and for what is known already."""
+    return round((_OF_CHILD if has_parent else 1.0) * 1.5e-3 * math.sqrt(256 / dim), 5)
 
 
 def budget_for(dim: int, optimizer: str) -> int:

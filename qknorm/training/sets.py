@@ -15,10 +15,16 @@ from qknorm.runs.contents import DirectionParts, ModelParts
 from qknorm.runs.recipe import BorrowedRecipe, DataRecipe, DirectionRecipe, Recipe
 
 
-def prepared_text(recipe: DataRecipe, merges: Merges | None = None, earlier: Path | None = None) -> Prepared:
+def prepared_text(
+    recipe: DataRecipe,
+    merges: Merges | None = None,
+    earlier: Path | None = None,
+    vocabulary: Path | None = None,
+) -> Prepared:
     """The text of a recipe, with other merges than it has if they are given.
 
     earlier: the folder where a run of an earlier version keeps the sets that were split off its text.
+    vocabulary: the file of one that is taken in place of learning it.
     """
     files = [_files_of(direction) for direction in recipe.directions]
     if earlier is not None:
@@ -31,7 +37,7 @@ def prepared_text(recipe: DataRecipe, merges: Merges | None = None, earlier: Pat
         apart=recipe.apart,
     )
     pipeline = TextPipeline(recipe.steps)
-    return prepare(files, merges or recipe.merges, recipe.scheme, rules, cache_folder(), pipeline)
+    return prepare(files, merges or recipe.merges, recipe.scheme, rules, cache_folder(), pipeline, vocabulary)
 
 
 def _files_of(direction: DirectionRecipe) -> ParallelFiles:

@@ -41,6 +41,7 @@ from qknorm.screen import Screen
 from qknorm.training.backwards import with_back_translations
 from qknorm.training.doubts import doubts, of_any_text
 from qknorm.training.loggers.table import chosen_loggers
+from qknorm.training.parents import as_child, take_over, vocabulary_file
 from qknorm.training.planned import planned_recipe
 from qknorm.training.prolonged import is_worth_prolonging, prolong
 from qknorm.training.sets import parts_of, prepared_text, vocabulary_digest
@@ -197,7 +198,7 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
         refuse_changes(run.recipe, recipe, folder)
     else:
         processes.from_first(partial(refuse_to_overwrite, run))
-        recipe = with_back_translations(recipe, folder, console, train)
+        recipe = with_back_translations(as_child(recipe), folder, console, train)
         if recipe.minutes is not None:
             recipe, planned = _planned(recipe, console)
     settings = settings_of(recipe)
@@ -215,7 +216,9 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     task = TranslationTask(recipe, model, prepared, console)
     trainer = Trainer(task, make_optimiser(model, recipe.training), _schedule(recipe), settings, folder, console)
     is_resumed = resume and trainer.resume()
-    if not is_resumed and recipe.model.embedding_init == "counted":
+    if not is_resumed and recipe.parent is not None:
+        take_over(model, Path(recipe.parent))
+    elif not is_resumed and recipe.model.embedding_init == "counted":
         # Of the first process: rounding on another machine may turn them.
         count = partial(counted, prepared, recipe.model.dim, recipe.training.seed, console)
         vectors = processes.from_first(count)
@@ -245,8 +248,9 @@ def _planned(recipe: Recipe, console: Screen) -> tuple[Recipe, Prepared | None]:
 def _prepared(run: TranslatorRun, recipe: Recipe, resume: bool) -> Prepared:
     """The text, made ready; a run that is resumed must have begun with the same."""
     if not resume:
-        return prepared_text(recipe.data)
-    parts, prepared = run.parts, prepared_text(recipe.data, earlier=run.earlier_sets)
+        return prepared_text(recipe.data, vocabulary=vocabulary_file(recipe))
+    vocabulary = None if recipe.parent is None else run.tokenizer_file
+    parts, prepared = run.parts, prepared_text(recipe.data, earlier=run.earlier_sets, vocabulary=vocabulary)
     if parts.corpus != prepared.key:
         raise InputError(other_text(run.folder))
     if parts.vocabulary != vocabulary_digest(prepared):
