@@ -28,7 +28,7 @@ from qknorm.data.splits import SPLITS
 from qknorm.data.textfiles import read_lines, replacing, write_lines
 from qknorm.errors import InputError
 
-_DOWNLOAD_AGAIN = "delete the folder `downloads` of the cache and try again, or give the files with --from DIR"
+_DOWNLOAD_AGAIN = "delete the folder `downloads` of the cache and try again"
 
 # The publishers' folders. A place that is not here is a project of the Python package index.
 ADDRESSES = {
@@ -179,7 +179,7 @@ def _new_folder(path: Path) -> Iterator[tuple[Path, Path]]:
 def _plain_files(recipe: _Recipe, folder: Path) -> Files:
     names = recipe.info.file_names
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; --from takes the folder that holds {', '.join(names)}")
+        raise InputError(f"{folder} is not a folder; one is needed that holds {', '.join(names)}")
     for name in names:
         if not (folder / name).is_file():
             published = ", ".join(source.filename for source in recipe.sources)
