@@ -22,7 +22,7 @@ def prepared_text(recipe: DataRecipe, merges: Merges | None = None, earlier: Pat
     """
     files = [_files_of(direction) for direction in recipe.directions]
     if earlier is not None:
-        files = [_as_split_earlier(own, earlier / own.name if len(files) > 1 else earlier) for own in files]
+        files = [_as_split_earlier(pair, earlier / pair.name if len(files) > 1 else earlier) for pair in files]
     rules = Rules(max_ratio=recipe.max_ratio, duplicates=not recipe.keep_duplicates, copies=not recipe.keep_copies)
     pipeline = TextPipeline(recipe.steps)
     return prepare(files, merges or recipe.merges, recipe.scheme, rules, cache_folder(), pipeline)
