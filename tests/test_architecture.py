@@ -48,6 +48,7 @@ OF_ROOMS = {
 TESTED_BY = {
     "attention/torch_masks.py": "attention/test_multihead.py",
     "data/phrasebook.py": "data/test_corpora.py",
+    "decoding/decoder.py": "decoding/test_decoders.py",
     "experiments/papers/views.py": "experiments/papers/test_output.py",
     "experiments/display.py": "journeys/test_language.py",
     "experiments/quickstart.py": "journeys/test_quickstart.py",

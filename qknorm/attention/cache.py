@@ -12,6 +12,7 @@ from torch import Tensor
 
 from qknorm.attention.functional import causal_mask
 from qknorm.ops import checks, has_values
+from qknorm.ops.shared_attention import gathered
 
 
 class KeyValues(NamedTuple):
@@ -161,7 +162,7 @@ class KeyValueCache:
         assert self._room is not None
         if self._history is not None:
             history, self._history = self._history, None
-            self._room = KeyValues(*(_gathered(side, history) for side in self._room))
+            self._room = KeyValues(*(gathered(side, history) for side in self._room))
         return self._room
 
     def _make_room(self, new: KeyValues) -> None:
@@ -260,12 +261,6 @@ class FixedKeyValueCache(KeyValueCache):
         sides = (tensor.new_zeros(*tensor.shape[:2], self.max_length, tensor.shape[3]) for tensor in new)
         self._room = KeyValues(*sides)
         self._position = torch.zeros((), dtype=torch.int64, device=new.keys.device)
-
-
-def _gathered(side: Tensor, history: Tensor) -> Tensor:
-    """The positions of each entry, from where its history says that they lie."""
-    index = history[:, None, :, None].expand(-1, side.shape[1], -1, side.shape[3])
-    return side[:, :, : history.shape[1]].gather(0, index)
 
 
 def _is_locked(tensor: Tensor) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qknorm.ops.attention import attend, attention_weights
+from qknorm.ops.attention import attend, attention_weights, for_all_heads
 
 
 class Call(NamedTuple):
@@ -48,23 +48,14 @@ class AttentionCore(nn.Module):
             self._observers -= 1
             handle.remove()
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-        attn_mask: Tensor | None = None,
-        is_causal: bool = False,
-        dropout_p: float = 0.0,
-        need_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, *inputs: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
+        """Attend as a `Call` of these arguments says; the weights are as they are multiplied with, some dropped."""
         if self._observers and torch.compiler.is_compiling():
             torch._dynamo.graph_break()
-        shares_keys = query.shape[-3] != key.shape[-3]
-        if not need_weights:
-            return attend(query, key, value, scale, attn_mask, is_causal, dropout_p, shares_keys), None
-        weights = F.dropout(attention_weights(query, key, scale, attn_mask, is_causal, shares_keys), dropout_p)
-        if shares_keys:
-            value = value.repeat_interleave(query.shape[-3] // value.shape[-3], dim=-3)
-        return weights @ value, weights
+        call = Call(*inputs, **options)
+        shares_keys = call.query.shape[-3] != call.key.shape[-3]
+        if not call.need_weights:
+            return attend(*call[:-1], shares_keys), None
+        weights = attention_weights(call.query, call.key, call.scale, call.attn_mask, call.is_causal, shares_keys)
+        weights = F.dropout(weights, call.dropout_p)
+        return weights @ for_all_heads(call.value, call.query), weights

@@ -15,10 +15,11 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from qknorm.attention.core import AttentionCore
 from qknorm.attention.norms import Heads, PlainKind, QKNorm, kind_of, normalized
-from qknorm.attention.torch_masks import check_dimensions, check_kinds, merged_mask
+from qknorm.attention.torch_masks import check_kinds, merged_mask
 
 # Looked up once: whole programs get this module where somebody sets nn.MultiheadAttention to it.
 _TorchMultiheadAttention = nn.MultiheadAttention
+_check_shapes = F._mha_shape_check  # type: ignore[attr-defined]
 
 
 class OutProjection(NonDynamicallyQuantizableLinear):
@@ -211,7 +212,7 @@ class MultiheadAttention(_TorchMultiheadAttention):
     ) -> None:
         """Raise what torch's module raises, in its words: other people's programs know them."""
         check_kinds(attn_mask, key_padding_mask)
-        check_dimensions(query, key, value, attn_mask, key_padding_mask, self.num_heads)
+        _check_shapes(query, key, value, key_padding_mask, attn_mask, self.num_heads)
         if query.is_nested or key.is_nested or value.is_nested:
             self._check_nested(query, key, value, key_padding_mask, attn_mask)
         if is_causal and attn_mask is None:

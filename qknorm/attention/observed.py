@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from qknorm.attention.core import AttentionCore, Call
 from qknorm.attention.length import LengthScaling, is_visible, scaled_for_length
 from qknorm.attention.norms import LpNorm
-from qknorm.ops.attention import attention_weights
+from qknorm.ops.attention import attention_weights, for_all_heads
 
 _LOGITS_AT_ONCE = 2**21
 
@@ -55,7 +55,8 @@ class Attended(NamedTuple):
 
     def lengths(self, vectors: Tensor, p: float = 2.0) -> Tensor:
         """(batch, heads, length): Lp norms of queries or keys, one for each query head."""
-        return per_query_head(torch.linalg.vector_norm(vectors, p, -1, dtype=self._wide), self.query.shape[1])
+        norms: Tensor = torch.linalg.vector_norm(for_all_heads(vectors, self.query), p, -1, dtype=self._wide)
+        return norms
 
     def visible_keys(self) -> Tensor:
         """(batch, heads, keys): whether a query may attend to a key; padding and rooms of caches have others."""
@@ -75,7 +76,7 @@ class Attended(NamedTuple):
     def rows(self) -> Iterator[Rows]:
         """All rows, as many at a time as let logits take a fixed amount of memory, or one row of each head."""
         batch, heads, queries, _ = self.query.shape
-        keys = per_query_head(self.key, heads).to(self._wide)
+        keys = for_all_heads(self.key, self.query).to(self._wide)
         size = max(1, _LOGITS_AT_ONCE // (batch * heads * keys.shape[-2]))
         for start in range(0, queries, size):
             span = slice(start, min(start + size, queries))
@@ -127,7 +128,7 @@ def weights_of_head(layer: nn.Module, head: int) -> Iterator[list[Tensor]]:
 
     def collect(_core: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], _output: Any) -> None:
         call = Call(*inputs, **options)
-        key = per_query_head(call.key, call.query.shape[1])[:, [head]]
+        key = for_all_heads(call.key, call.query)[:, [head]]
         mask = call.attn_mask
         if mask is not None and mask.dim() > 2 and mask.shape[-3] > 1:
             mask = mask[..., [head], :, :]
@@ -158,11 +159,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def per_query_head(keys: Tensor, heads: int) -> Tensor:
-    """One of each key head for every query head that shares it."""
-    return keys if keys.shape[1] == heads else keys.repeat_interleave(heads // keys.shape[1], 1)
 
 
 class _Observation:

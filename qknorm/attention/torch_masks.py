@@ -25,29 +25,6 @@ def check_kinds(attn_mask: Tensor | None, key_padding_mask: Tensor | None) -> No
         )
 
 
-def check_dimensions(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, heads: int
-) -> None:
-    """All with a batch, or all without one."""
-    many = query.dim()
-    if many not in (2, 3):
-        raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {many}-D query tensor")
-    expected = f"For {'batched' if many == 3 else 'unbatched'} ({many}-D) `query`, expected"
-    if key.dim() != many or value.dim() != many:
-        given = f"{key.dim()}-D and {value.dim()}-D tensors respectively"
-        raise AssertionError(f"{expected} `key` and `value` to be {many}-D but found {given}")
-    if key_padding_mask is not None and key_padding_mask.dim() != many - 1:
-        given = f"{key_padding_mask.dim()}-D tensor instead"
-        raise AssertionError(f"{expected} `key_padding_mask` to be `None` or {many - 1}-D but found {given}")
-    if attn_mask is not None and attn_mask.dim() not in (2, 3):
-        given = f"{attn_mask.dim()}-D tensor instead"
-        raise AssertionError(f"{expected} `attn_mask` to be `None`, 2-D or 3-D but found {given}")
-    if many == 2 and attn_mask is not None and attn_mask.dim() == 3:
-        expected_shape = (heads, query.shape[0], key.shape[0])
-        if attn_mask.shape != expected_shape:
-            raise AssertionError(f"Expected `attn_mask` shape to be {expected_shape} but got {attn_mask.shape}")
-
-
 def merged_mask(
     attn_mask: Tensor | None,
     key_padding_mask: Tensor | None,

@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from qknorm.commands._outputs import refuse_to_replace
 from qknorm.errors import InputError
 from qknorm.screen import Screen
 
@@ -140,8 +141,7 @@ def import_memory(
     if not out.name:
         raise InputError(f"--out {out} is a folder; give the beginning of the files' names, such as mine")
     paths = [out.with_name(f"{out.name}.{language}") for language in (source, target)]
-    if not force and (there := [path for path in paths if path.exists()]):
-        raise InputError(f"{there[0]} exists already; choose another --out, or overwrite it with --force")
+    refuse_to_replace(paths, force)
     count = 0
     with replacing(paths[0]) as source_file, replacing(paths[1]) as target_file:
         for pair in read_memory(file, source, target):

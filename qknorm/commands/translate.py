@@ -16,6 +16,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
+from qknorm.commands._outputs import refuse_to_replace
 from qknorm.errors import InputError
 from qknorm.screen import Screen
 
@@ -69,7 +70,7 @@ def translate(
     ] = None,
 ) -> None:
     """Translate lines. N lines in are N lines out, blank ones included."""
-    from qknorm.data.textfiles import refuse_to_replace, replacing
+    from qknorm.data.textfiles import replacing
     from qknorm.decoding.decoders import make_decoder
     from qknorm.decoding.translator import LINES_AT_ONCE, Translator
     from qknorm.formats.table import open_document
@@ -82,8 +83,7 @@ def translate(
         raise InputError(f"--length-penalty must be a number from -100 to 100, not {length_penalty:g}")
     if temperature == math.inf:
         raise InputError("--temperature must be a finite number, not inf")
-    if output is not None:
-        refuse_to_replace(output, force)
+    refuse_to_replace([output] if output else [], force)
     document = open_document(file)
 
     translator = Translator.load(run, pair)

@@ -28,7 +28,7 @@ from qknorm.data.splits import SPLITS
 from qknorm.data.textfiles import read_lines, replacing, write_lines
 from qknorm.errors import InputError
 
-_DOWNLOAD_AGAIN = "delete the folder `downloads` of the cache and try again, or give the files with --from DIR"
+_DOWNLOAD_AGAIN = "delete the folder `downloads` of the cache and try again"
 
 # The publishers' folders. A place that is not here is a project of the Python package index.
 ADDRESSES = {
@@ -137,7 +137,7 @@ def _parsed(name: str) -> tuple[_Recipe, int | None]:
 
 # How a folder is made.
 
-Files = Mapping[str, Iterable[str]]  # the lines of each file, by its name
+_Lines = Mapping[str, Iterable[str]]  # the lines of each file, by its name
 
 
 def _make(recipe: _Recipe, path: Path, from_folder: Path | None, downloads: Path) -> None:
@@ -176,10 +176,10 @@ def _new_folder(path: Path) -> Iterator[tuple[Path, Path]]:
             raise InputError(f"{path} already holds other files; delete that folder first to make it anew")
 
 
-def _plain_files(recipe: _Recipe, folder: Path) -> Files:
+def _plain_files(recipe: _Recipe, folder: Path) -> _Lines:
     names = recipe.info.file_names
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder; --from takes the folder that holds {', '.join(names)}")
+        raise InputError(f"{folder} is not a folder; one is needed that holds {', '.join(names)}")
     for name in names:
         if not (folder / name).is_file():
             published = ", ".join(source.filename for source in recipe.sources)
@@ -207,7 +207,7 @@ def _first_pairs(whole: CorpusFolder, count: int) -> CorpusFolder:
     return CorpusFolder(path, info)
 
 
-def _write(folder: Path, info: CorpusInfo, files: Files, checksums: Mapping[str, str | None]) -> None:
+def _write(folder: Path, info: CorpusInfo, files: _Lines, checksums: Mapping[str, str | None]) -> None:
     """Write the files, check what can be checked, and say in about.json what they are."""
     counts = {name: write_lines(folder / name, lines) for name, lines in files.items()}
     for name in files:
@@ -254,7 +254,7 @@ def _digests(path: Path) -> dict[str, str]:
 
 # How each publisher's files become aligned lines.
 
-_Maker = Callable[[CorpusInfo, list[Path], Path], Files]  # of the fetched sources, with a scratch folder
+_Maker = Callable[[CorpusInfo, list[Path], Path], _Lines]  # of the fetched sources, with a scratch folder
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class _Recipe:
         return paths
 
 
-def _columns(info: CorpusInfo, splits: Mapping[str, Iterable[tuple[str, ...]]], *more: str) -> Files:
+def _columns(info: CorpusInfo, splits: Mapping[str, Iterable[tuple[str, ...]]], *more: str) -> _Lines:
     """Rows per split as one file per column: the two languages, and any further column under its own name."""
     assert info.languages is not None
     names = (*info.languages, *more)
@@ -299,11 +299,11 @@ def _columns(info: CorpusInfo, splits: Mapping[str, Iterable[tuple[str, ...]]], 
     }
 
 
-def _make_copies(info: CorpusInfo, sources: list[Path], _: Path) -> Files:
+def _make_copies(info: CorpusInfo, sources: list[Path], _: Path) -> _Lines:
     return {name: read_lines(source) for name, source in zip(info.file_names, sources, strict=True)}
 
 
-def _make_tinyshakespeare(_: CorpusInfo, sources: list[Path], scratch: Path) -> Files:
+def _make_tinyshakespeare(_: CorpusInfo, sources: list[Path], scratch: Path) -> _Lines:
     (text,) = extract(sources[0], ["microgpt/input.txt"], scratch)
     return {"input.txt": read_lines(text)}
 
@@ -311,7 +311,7 @@ def _make_tinyshakespeare(_: CorpusInfo, sources: list[Path], scratch: Path) -> 
 Row = tuple[str, str, str]  # English, the other language, attribution
 
 
-def _make_tatoeba(info: CorpusInfo, sources: list[Path], scratch: Path) -> Files:
+def _make_tatoeba(info: CorpusInfo, sources: list[Path], scratch: Path) -> _Lines:
     code = {"tatoeba-en-es": "spa", "tatoeba-en-fr": "fra"}[info.name]
     (packed,) = extract(sources[0], [f"nmt-0.0.6/data/{code}-eng.zip"], scratch)
     (text,) = extract(packed, [f"{code}.txt"], scratch)
@@ -340,7 +340,7 @@ def _shuffle_key(*texts: str) -> bytes:
     return hashlib.sha256("\t".join(("qknorm", *texts)).encode()).digest()
 
 
-def _make_ted(info: CorpusInfo, sources: list[Path], scratch: Path) -> Files:
+def _make_ted(info: CorpusInfo, sources: list[Path], scratch: Path) -> _Lines:
     tables = extract(sources[0], [f"all_talks_{split}.tsv" for split in SPLITS], scratch)
     return _columns(info, {split: _ted_pairs(info, table) for split, table in zip(SPLITS, tables, strict=True)})
 
@@ -366,7 +366,7 @@ def _ted_sentence(cell: str) -> str:
     return re.sub(r"^\s*__[a-z-]+__\s", "", cell).strip()
 
 
-def _make_iwslt16(info: CorpusInfo, sources: list[Path], scratch: Path) -> Files:
+def _make_iwslt16(info: CorpusInfo, sources: list[Path], scratch: Path) -> _Lines:
     parts = ("train.tags.de-en.{}", "IWSLT16.TED.tst2013.de-en.{}.xml", "IWSLT16.TED.tst2014.de-en.{}.xml")
     members = [f"de-en/{part.format(language)}" for part in parts for language in ("de", "en")]
     paths = extract(sources[0], members, scratch)
@@ -393,7 +393,7 @@ def _segments(path: Path) -> list[str]:
     return ["".join(segment.itertext()).replace("\n", " ").strip() for segment in tree.iter("seg")]
 
 
-def _make_phrasebook(info: CorpusInfo, _: list[Path], __: Path) -> Files:
+def _make_phrasebook(info: CorpusInfo, _: list[Path], __: Path) -> _Lines:
     pairs = phrasebook.pairs()
     return _columns(info, {"train": pairs[:46_000], "dev": pairs[46_000:48_000], "test": pairs[48_000:]})
 

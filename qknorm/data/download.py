@@ -37,7 +37,7 @@ _FIRST_PAUSE = 1.0  # seconds before the second attempt; each later pause is twi
 _TIMEOUT = (10.0, 60.0)  # seconds to connect, and between two pieces of the answer
 _CHUNK = 1 << 18
 _BROKEN_OFF = (requests.RequestException, urllib3.exceptions.HTTPError)
-_YOURSELF = "fetch the file yourself and give its folder with --from DIR"
+_YOURSELF = "fetch the file yourself, and then: qknorm data get NAME --from DIR"
 
 
 def download(url: str, target: Path, *, sha256: str | None = None) -> Path:

@@ -56,7 +56,7 @@ class Stored(BaseModel):
             file.write(self.as_text().encode())
 
 
-class Measured(Stored):
+class WithMeasures(Stored):
     """Beside its fields, numbers by the names of an open table, such as that of metrics.
 
     They are the field `measures` of a class, and stand in the file among its other keys.

@@ -196,14 +196,14 @@ def prepare(
     return Prepared(Subwords.load(folder / TOKENIZER), loaded[:own], folder, key, merges, loaded[own:])
 
 
-class _Content(NamedTuple):
+class _Digested(NamedTuple):
     """What is to be known of a file before it is taken apart."""
 
     digest: str
     words: int
 
 
-def _contents(files: ParallelFiles, directions: Sequence[ParallelFiles]) -> list[_Content | None]:
+def _contents(files: ParallelFiles, directions: Sequence[ParallelFiles]) -> list[_Digested | None]:
     """Of the files that decide what is learned from; None for a set that has none."""
     paths: list[Path | None] = [files.source, files.target]
     for name in SPLITS[1:]:
@@ -214,16 +214,16 @@ def _contents(files: ParallelFiles, directions: Sequence[ParallelFiles]) -> list
     return [None if path is None else _content(path) for path in (*paths, *files.noted)]
 
 
-def _content(path: Path) -> _Content:
+def _content(path: Path) -> _Digested:
     digest, words = hashlib.sha256(), 0
     with open_bytes(path) as file:
         for line in file:
             digest.update(line)
             words += len(line.split())
-    return _Content(digest.hexdigest(), words)
+    return _Digested(digest.hexdigest(), words)
 
 
-def _key(contents: Sequence[Sequence[_Content | None]], merges: int, scheme: Scheme, rules: Rules, *steps: str) -> str:
+def _key(contents: Sequence[Sequence[_Digested | None]], merges: int, scheme: Scheme, rules: Rules, *steps: str) -> str:
     digests = [[content and content.digest for content in files] for files in contents]
     # There was a rule nfc once, and none called apart.
     as_before = f"{repr(rules)[:-1]}, nfc=False)".replace(", apart=False", "")

@@ -162,14 +162,6 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def refuse_to_replace(path: Path, force: bool) -> None:
-    """An InputError where an output would replace a file, unless by `force`, or lie in a folder that is not there."""
-    if path.is_file() and not force:
-        raise InputError(f"{path} exists already; choose another name, or overwrite it with --force")
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
-
-
 def forget_half_written(folder: Path) -> None:
     """Remove what processes left that were killed while they wrote to the folder; nobody may be writing there now."""
     for path in folder.rglob(f".*{_HALF_WRITTEN}"):

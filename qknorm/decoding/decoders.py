@@ -1,42 +1,20 @@
-"""Ways to translate, by the names that `qknorm translate --decoder` knows them by.
+"""Ways to translate, by their names.
 
-A new one is a class of this shape, in a file of its own if it is more than a few lines, and its line in the table.
+A new one is a `Decoder`, in a file of its own if it is more than a few lines, and its line in the table.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from qknorm.decoding.beam import BeamSettings, Hypothesis, beam_search
-from qknorm.decoding.sampling import SamplingSettings, sample
+from qknorm.decoding.decoder import Decoder
+from qknorm.decoding.sampling import Sampling
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
 from qknorm.models.translator import Direction, TranslatorModel
-
-
-class Decoder(ABC):
-    """From the pieces of source sentences to hypotheses."""
-
-    options: ClassVar[tuple[str, ...]]
-    """What somebody may choose beside lengths."""
-
-    @classmethod
-    @abstractmethod
-    def make(cls, settings: BeamSettings, n_best: int, **options: Any) -> Self:
-        """One for `n_best` hypotheses of a sentence; `settings` are the model's own, `options` what somebody chose."""
-
-    @abstractmethod
-    def width(self, sentence: Sentence) -> int:
-        """How many hypotheses of a sentence are in memory at a time."""
-
-    @abstractmethod
-    def decode(
-        self, model: TranslatorModel, sentences: Sequence[Sentence], direction: Direction
-    ) -> list[list[Hypothesis]]:
-        """Of each sentence at most as many hypotheses as it wants."""
 
 
 @dataclass(frozen=True)
@@ -59,34 +37,6 @@ class Beam(Decoder):
         self, model: TranslatorModel, sentences: Sequence[Sentence], direction: Direction
     ) -> list[list[Hypothesis]]:
         return beam_search(model, sentences, self.settings, direction)
-
-
-@dataclass(frozen=True)
-class Sampling(Decoder):
-    """Draws at random."""
-
-    options: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "seed")
-    lengths: BeamSettings
-    """Of these, only the limits of lengths count."""
-    sampling: SamplingSettings
-
-    @classmethod
-    def make(cls, settings: BeamSettings, n_best: int, **options: Any) -> Self:  # noqa: ARG003
-        sampling = SamplingSettings(**options)
-        if not sampling.temperature > 0:
-            raise InputError(
-                f"temperature must be above 0, not {sampling.temperature:g}; "
-                "a beam search with beam_size 1 takes the likeliest piece"
-            )
-        return cls(settings, sampling)
-
-    def width(self, sentence: Sentence) -> int:
-        return sentence.n
-
-    def decode(
-        self, model: TranslatorModel, sentences: Sequence[Sentence], direction: Direction
-    ) -> list[list[Hypothesis]]:
-        return sample(model, sentences, self.lengths, self.sampling, direction)
 
 
 DECODERS: dict[str, type[Decoder]] = {"beam": Beam, "sampling": Sampling}

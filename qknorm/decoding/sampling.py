@@ -7,57 +7,65 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from qknorm.decoding.beam import LEAST, BeamSettings, Hypothesis, Search, searched
+from qknorm.decoding.decoder import Decoder
 from qknorm.decoding.sentence import Sentence
+from qknorm.errors import InputError
 from qknorm.models.translator import Direction, TranslatorModel
 
 
 @dataclass(frozen=True)
-class SamplingSettings:
-    """How to draw."""
+class Sampling(Decoder):
+    """Draws at random, piece by piece. Scores are the model's own: temperature and top_k do not change them."""
 
+    options: ClassVar[tuple[str, ...]] = ("temperature", "top_k", "seed")
+    lengths: BeamSettings
+    """Of these, only the limits of lengths count."""
     temperature: float = 1.0
     """Below 1 the likely pieces become likelier, above 1 less so."""
     top_k: int | None = None
     """Only this many of the likeliest pieces are drawn from at each step."""
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise InputError(
+                f"temperature must be above 0, not {self.temperature:g}; "
+                "a beam search with beam_size 1 takes the likeliest piece"
+            )
 
-def sample(
-    model: TranslatorModel,
-    sentences: Sequence[Sentence],
-    limits: BeamSettings,
-    sampling: SamplingSettings,
-    direction: Direction,
-) -> list[list[Hypothesis]]:
-    """For each sentence n hypotheses, drawn piece by piece within the lengths that `limits` allows.
+    @classmethod
+    def make(cls, settings: BeamSettings, n_best: int, **options: Any) -> Self:  # noqa: ARG003
+        return cls(settings, **options)
 
-    The scores are the model's own: temperature and top_k do not change them.
-    """
-    drawings = [
-        replace(sentence, n=1, key=f"{sentence.key} {number}") for sentence in sentences for number in range(sentence.n)
-    ]
-    drawn = searched(lambda chosen: _Sampling(model, chosen, limits, sampling, direction), drawings)
-    hypotheses = iter(hypothesis for (hypothesis,) in drawn)
-    return [list(islice(hypotheses, sentence.n)) for sentence in sentences]
+    def width(self, sentence: Sentence) -> int:
+        return sentence.n
+
+    def decode(
+        self, model: TranslatorModel, sentences: Sequence[Sentence], direction: Direction
+    ) -> list[list[Hypothesis]]:
+        each_once = [
+            replace(sentence, n=1, key=f"{sentence.key} {number}")
+            for sentence in sentences
+            for number in range(sentence.n)
+        ]
+        drawn = searched(lambda chosen: _Drawing(model, chosen, self, direction), each_once)
+        hypotheses = iter(hypothesis for (hypothesis,) in drawn)
+        return [list(islice(hypotheses, sentence.n)) for sentence in sentences]
 
 
-class _Sampling(Search):
+class _Drawing(Search):
     """A search with one hypothesis per sentence that draws where beam search takes the best."""
 
     def __init__(
-        self,
-        model: TranslatorModel,
-        sentences: Sequence[Sentence],
-        limits: BeamSettings,
-        sampling: SamplingSettings,
-        direction: Direction,
+        self, model: TranslatorModel, sentences: Sequence[Sentence], sampling: Sampling, direction: Direction
     ) -> None:
-        super().__init__(model, sentences, replace(limits, beam_size=1), direction)
+        super().__init__(model, sentences, replace(sampling.lengths, beam_size=1), direction)
         self.sampling = sampling
         self.generators = [random.Random(f"{sampling.seed} {sentence.key}") for sentence in sentences]
 

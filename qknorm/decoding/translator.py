@@ -13,7 +13,8 @@ import torch
 from qknorm.data.pipeline import Mark, TextPipeline
 from qknorm.data.subwords import BOS, EOS, Subwords
 from qknorm.decoding.beam import BeamSettings, Hypothesis
-from qknorm.decoding.decoders import Beam, Decoder
+from qknorm.decoding.decoder import Decoder
+from qknorm.decoding.decoders import Beam
 from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError

@@ -93,7 +93,7 @@ def _references(paths: Sequence[Path], read: Callable[[Path], list[str]]) -> lis
     """The references of the run folders, all the same."""
     files = [file for path in paths if (file := Run(path).test_set().references).is_file()]
     if not files:
-        raise InputError(f"{paths[0]} holds no references; give them with --ref")
+        raise InputError(f"{paths[0]} holds no references; give a file of them, line by line")
     references = read(files[0])
     for file in files[1:]:
         if read(file) != references:

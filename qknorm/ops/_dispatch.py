@@ -90,6 +90,17 @@ def _function(overload: OpOverload[..., Any], backward: Backward, setup: Setup |
     return type(f"Derivative of {overload}", (torch.autograd.Function,), members)
 
 
+def keep(ctx: Any, *values: Any) -> None:
+    """Keep arguments of an operator for its derivative: tensors where autograd watches them, all others beside."""
+    ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in values))
+    ctx.others = [None if isinstance(value, Tensor) else value for value in values]
+
+
+def kept(ctx: Any) -> list[Any]:
+    """Return what `keep` was given, in its order."""
+    return [other if saved is None else saved for saved, other in zip(ctx.saved_tensors, ctx.others, strict=True)]
+
+
 def _refusal(name: str) -> Backward:
     def backward(ctx: Any, *gradients: Tensor) -> None:
         raise RuntimeError(f"qknorm::{name} cannot be differentiated: it is a derivative itself, or for inference only")

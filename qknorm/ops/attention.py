@@ -86,9 +86,7 @@ def attention_weights(
     checks.heads(query, key, key, enable_gqa)
     checks.mask(attn_mask)
     checks.mask_fits(attn_mask, query, key)
-    if enable_gqa:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
-    logits = _wide_logits(query, key, scale)
+    logits = _wide_logits(query, for_all_heads(key, query) if enable_gqa else key, scale)
     if is_causal:
         attn_mask = merged(attn_mask, top_left(query, key))
     if attn_mask is not None and attn_mask.dtype == torch.bool:
@@ -109,6 +107,11 @@ def merged(attn_mask: Tensor | None, visible: Tensor) -> Tensor:
 def top_left(query: Tensor, key: Tensor) -> Tensor:
     """What torch means by is_causal: query i sees keys 0 … i."""
     return torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+
+
+def for_all_heads(x: Tensor, query: Tensor) -> Tensor:
+    """Keys or values, (..., heads, length, head_dim), for every query head that shares them."""
+    return x if x.shape[-3] == query.shape[-3] else x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3)
 
 
 def in_one_pass(
@@ -156,9 +159,7 @@ def _attend_to_nan(
     if takes(query, key, value, attn_mask):
         return in_one_pass(query, key, value, scale, attn_mask, is_causal, 0.0)
     weights = attention_weights(query, key, scale, attn_mask, is_causal, enable_gqa)
-    if enable_gqa:
-        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], dim=-3)
-    return weights @ value
+    return weights @ (for_all_heads(value, query) if enable_gqa else value)
 
 
 def _is_broadcast(mask: Tensor, shape: tuple[int, ...]) -> bool:
@@ -176,6 +177,9 @@ class _Tail(NamedTuple):
     seed: Tensor
 
 
+_NO_GRADIENTS = (None,) * len(_Tail._fields)
+
+
 def _plain(query: Tensor, key: Tensor, value: Tensor, *last: Any) -> tuple[Tensor, Tensor]:
     """The result, and the logarithm of the sum of exponentials of each query (∞ where it may look at nothing)."""
     tail = _Tail(*last)
@@ -183,7 +187,7 @@ def _plain(query: Tensor, key: Tensor, value: Tensor, *last: Any) -> tuple[Tenso
     sums = logits.logsumexp(-1)
     sums = sums.masked_fill(sums == -math.inf, math.inf)
     weights = (logits - sums[..., None]).exp() * _factors(logits, tail)
-    out = weights @ _for_all_heads(value, query)
+    out = weights @ for_all_heads(value, query)
     return out.transpose(1, 2).contiguous().transpose(1, 2), sums.contiguous()
 
 
@@ -199,9 +203,9 @@ def _plain_backward(
     weights = (_logits(query, key, tail) - sums[..., None]).exp()
     factors = _factors(weights, tail)
     d_value = (weights * factors).transpose(-2, -1) @ d_out
-    d_weights = d_out @ _for_all_heads(value, query).transpose(-2, -1) * factors
+    d_weights = d_out @ for_all_heads(value, query).transpose(-2, -1) * factors
     d_logits = weights * (d_weights - (weights * d_weights).sum(-1, keepdim=True)) * tail.scale
-    d_query, d_key = d_logits @ _for_all_heads(key, query), d_logits.transpose(-2, -1) @ query
+    d_query, d_key = d_logits @ for_all_heads(key, query), d_logits.transpose(-2, -1) @ query
     gradients = (d_query, _of_key_heads(d_key, key), _of_key_heads(d_value, value))
     d_query, d_key, d_value = (
         _dispatch.rows_like(x).copy_(gradient) for x, gradient in zip((query, key, value), gradients, strict=True)
@@ -217,7 +221,7 @@ def _fake_backward(
 
 def _logits(query: Tensor, key: Tensor, tail: _Tail) -> Tensor:
     """(batch, heads, queries, keys)."""
-    logits = query @ _for_all_heads(key, query).transpose(-2, -1) * tail.scale
+    logits = query @ for_all_heads(key, query).transpose(-2, -1) * tail.scale
     if tail.mask is not None:
         logits = logits.masked_fill(~tail.mask, -math.inf)
     return logits.masked_fill(~top_left(query, key), -math.inf) if tail.is_causal else logits
@@ -232,10 +236,6 @@ def _factors(logits: Tensor, tail: _Tail) -> Tensor:
     return (kept * _random.factor(tail.dropout)).to(logits.dtype).view(logits.shape)
 
 
-def _for_all_heads(x: Tensor, query: Tensor) -> Tensor:
-    return x.repeat_interleave(query.shape[1] // x.shape[1], dim=1)
-
-
 def _of_key_heads(gradient: Tensor, x: Tensor) -> Tensor:
     """The gradient of heads that served several, summed."""
     group = gradient.shape[1] // max(x.shape[1], 1)
@@ -243,18 +243,14 @@ def _of_key_heads(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query, key, value, ctx.scale, mask, ctx.is_causal, ctx.dropout, seed = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(query, key, value, output[1], mask, seed)
+    _dispatch.keep(ctx, *inputs[:3], output[1], *inputs[3:])
 
 
 def _backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-    if d_out is None:
-        return (None,) * 8
-    query, key, value, sums, mask, seed = ctx.saved_tensors
-    gradients = _OPERATOR_BACKWARD(d_out, query, key, value, sums, ctx.scale, mask, ctx.is_causal, ctx.dropout, seed)
-    return *gradients, None, None, None, None, None
+    gradients = (None,) * 3 if d_out is None else _OPERATOR_BACKWARD(d_out, *_dispatch.kept(ctx))
+    return *gradients, *_NO_GRADIENTS
 
 
 _TAIL = "float scale, Tensor? mask, bool is_causal, float dropout, Tensor seed"

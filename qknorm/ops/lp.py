@@ -75,6 +75,9 @@ class _Tail(NamedTuple):
         return Rotary(self.cos, self.sin, "interleaved" if self.interleaved else "half")
 
 
+_NO_GRADIENTS = (None,) * len(_Tail._fields)
+
+
 def _plain(x: Tensor, scale: Tensor | None, *last: Any) -> tuple[Tensor, Tensor]:
     """The result, and the norms of the rows (heads at dimension −2)."""
     tail = _Tail(*last)
@@ -98,20 +101,15 @@ def _fake_backward(dy: Tensor, x: Tensor, scale: Tensor | None, norms: Tensor, *
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, scale, ctx.p, ctx.eps, cos, sin, ctx.interleaved = inputs
-    norms = output[1]
-    ctx.mark_non_differentiable(norms)
+    ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, scale, norms, cos, sin)
+    _dispatch.keep(ctx, *inputs[:2], output[1], *inputs[2:])
 
 
 def _backward(ctx: Any, dy: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     _refuse_gradient_of_tables(ctx.needs_input_grad[4:6])
-    if dy is None:
-        return (None,) * 7
-    x, scale, norms, cos, sin = ctx.saved_tensors
-    dx, dg = _OPERATOR_BACKWARD(dy, x, scale, norms, ctx.p, ctx.eps, cos, sin, ctx.interleaved)
-    return dx, dg if ctx.needs_input_grad[1] else None, None, None, None, None, None
+    dx, dg = (None, None) if dy is None else _OPERATOR_BACKWARD(dy, *_dispatch.kept(ctx))
+    return dx, dg if ctx.needs_input_grad[1] else None, *_NO_GRADIENTS
 
 
 def _refuse_gradient_of_tables(needed: tuple[bool, ...]) -> None:
@@ -120,23 +118,22 @@ def _refuse_gradient_of_tables(needed: tuple[bool, ...]) -> None:
 
 
 def _setup_second(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    dy, x, scale, _, ctx.p, ctx.eps, cos, sin, ctx.interleaved = inputs
-    ctx.save_for_backward(dy, x, scale, cos, sin)
+    _dispatch.keep(ctx, *inputs)
 
 
 def _backward_second(ctx: Any, ddx: Tensor, ddg: Tensor) -> tuple[Tensor | None, ...]:
     """The derivative of the gradient, by way of the plain formula; the norms are a function of x there."""
-    dy, x, scale, cos, sin = ctx.saved_tensors
-    again, tail = torch.is_grad_enabled(), _Tail(ctx.p, ctx.eps, cos, sin, ctx.interleaved)
+    dy, x, scale, _, *last = _dispatch.kept(ctx)
+    again, tail = torch.is_grad_enabled(), _Tail(*last)
     with torch.enable_grad():
         dy, x, scale = (None if tensor is None else _leaf(tensor, again) for tensor in (dy, x, scale))
         assert dy is not None
         assert x is not None
-        norms = _unit_and_norm(x, ctx.p, ctx.eps)[1].squeeze(-1)
+        norms = _unit_and_norm(x, tail.p, tail.eps)[1].squeeze(-1)
         first = _gradients(dy, x, scale, norms, tail)
         inputs = [tensor for tensor in (dy, x, scale) if tensor is not None]
         second = list(torch.autograd.grad(first, inputs, (ddx, ddg), create_graph=again, allow_unused=True))
-    return second[0], second[1], second[2] if scale is not None else None, *(None,) * 6
+    return second[0], second[1], second[2] if scale is not None else None, None, *_NO_GRADIENTS
 
 
 def _leaf(tensor: Tensor, again: bool) -> Tensor:

@@ -49,11 +49,13 @@ def _is_served(*tensors: Tensor) -> bool:
 
 
 def _plain_history(query: Tensor, keys: Tensor, values: Tensor, history: Tensor, scale: float) -> Tensor:
-    def gathered(side: Tensor) -> Tensor:
-        index = history[:, None, :, None].expand(-1, side.shape[1], -1, side.shape[3])
-        return side[:, :, : history.shape[1]].gather(0, index)
+    return _attended(query, gathered(keys, history), gathered(values, history), None, scale)
 
-    return _attended(query, gathered(keys), gathered(values), None, scale)
+
+def gathered(side: Tensor, history: Tensor) -> Tensor:
+    """The positions of each row, from the slots in which they lie."""
+    index = history[:, None, :, None].expand(-1, side.shape[1], -1, side.shape[3])
+    return side[:, :, : history.shape[1]].gather(0, index)
 
 
 def _plain_shared(

@@ -10,26 +10,26 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from qknorm.data.jsonfiles import Measured, Stored
+from qknorm.data.jsonfiles import Stored, WithMeasures
 
-Heads = Annotated[list[float], Field(min_length=1)]
+PerHead = Annotated[list[float], Field(min_length=1)]
 """A number for each head of a layer."""
 
 
 class LayerAttention(Stored):
     """How sharp and how spread out the attention of a layer is, as `qknorm.watch` sees it."""
 
-    g: Heads | None = None
-    bound: Heads | None
+    g: PerHead | None = None
+    bound: PerHead | None
     """Of the logits; None where there is no such bound."""
-    entropy: Heads
-    saturated: Heads
-    largest_logit: Heads
-    q_norm: Heads | None = None
-    k_norm: Heads | None = None
+    entropy: PerHead
+    saturated: PerHead
+    largest_logit: PerHead
+    q_norm: PerHead | None = None
+    k_norm: PerHead | None = None
 
     @property
-    def use_of_bound(self) -> Heads | None:
+    def use_of_bound(self) -> PerHead | None:
         """The largest logit of each head beside its bound: at 1 it cannot be sharper, whatever it would like."""
         if self.bound is None:
             return None
@@ -40,14 +40,14 @@ class LayerAttention(Stored):
 class Details(Stored):
     """What a validation may tell beside its measures."""
 
-    entropy: dict[str, Heads] = Field({})
+    entropy: dict[str, PerHead] = Field({})
     """Of each attention layer of a translator by its name, and each head: 0 looks at one word, 1 at all alike."""
     attention: list[LayerAttention] = Field([])
     """Of each layer of a language model."""
     validation_seconds: float | None = None
 
 
-class _Measures(Measured):
+class _Measures(WithMeasures):
     step: int
     seconds: float
     """Since the run began, validations included."""
@@ -57,7 +57,7 @@ class _Measures(Measured):
     lr: float
     measures: dict[str, float] = Field({})
     """dev_loss and dev_bleu, or val_loss, or others; `dev_bleu en-gl` of one language pair of several."""
-    scales: dict[str, float | Heads] = Field({})
+    scales: dict[str, float | PerHead] = Field({})
     """g of each attention layer by its name: a number, or one per head."""
 
     @property
@@ -97,7 +97,7 @@ class Status(Stored):
     """Until `most_steps`, at the speed so far, validations included."""
 
 
-class Scores(Measured):
+class Scores(WithMeasures):
     """The file scores.json of a test set."""
 
     indent: ClassVar[int | None] = 1
@@ -121,7 +121,7 @@ class Scores(Measured):
         return self.measures["ter"]
 
 
-class Result(Measured):
+class Result(WithMeasures):
     """What one run among many came to: the file result.json. Each task has its own."""
 
     measures: dict[str, float] = Field({})

@@ -11,7 +11,7 @@ from qknorm.models.gpt import GPTConfig
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.runs.choices import OneOf
 from qknorm.runs.norm_recipe import LpRecipe, NormRecipe, WithNorm
-from qknorm.runs.recipe import AnyRecipe, Precision, Seed
+from qknorm.runs.recipe import AnyRecipe, AnyTraining
 from qknorm.runs.recipe_part import RecipePart
 
 
@@ -69,11 +69,9 @@ class GPTRecipe(WithNorm):
         return self
 
 
-class LanguageTrainingRecipe(RecipePart):
+class LanguageTrainingRecipe(AnyTraining):
     """How it is trained; the defaults are nanoGPT's for characters."""
 
-    seed: Seed = 1
-    """Of everything that is drawn at random."""
     batch: int = Field(64, ge=1)
     """Windows per update; several processes share them."""
     iterations: int = Field(5000, ge=1)
@@ -90,18 +88,10 @@ class LanguageTrainingRecipe(RecipePart):
     """The optimiser's memory of squared gradients."""
     weight_decay: float = Field(0.1, ge=0)
     """Of matrices; never of g, norms and biases."""
-    clip: float = Field(1.0, gt=0, allow_inf_nan=True)
-    """The largest gradient norm."""
     validate_every: int = Field(250, ge=1)
     """Updates between validations; each saves a checkpoint."""
-    precision: Precision = "float32"
-    """`bf16` and `fp16` compute in half precision where that is safe (on a CPU: linear layers); fp16 needs a GPU."""
     validation_windows: int | None = Field(None, ge=1)
     """Validation reads at most this many windows of the held-out text, evenly spread; without it, all."""
-    tensorboard: bool = False
-    """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
-    wandb: bool = False
-    """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
 
 class LanguageRecipe(AnyRecipe):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from qknorm.data.characters import Characters, CharacterText
 from qknorm.data.corpus_report import TextReport
 from qknorm.errors import InputError
-from qknorm.models.gpt import GPT, GPTConfig
+from qknorm.models.gpt import GPTConfig
 from qknorm.runs.language_recipe import GPTRecipe, LanguageRecipe
 from qknorm.runs.run import InFolder, Run, other_text
 
@@ -30,10 +30,6 @@ class LanguageRun(Run):
     def text(self) -> TextReport:
         """What is known about the text."""
         return TextReport.of_file(self.corpus_file)
-
-    def make_model(self) -> GPT:
-        """The model of this run with fresh weights."""
-        return GPT(gpt_config(self.recipe.model, len(self.characters)))
 
     def begin(self, recipe: LanguageRecipe, text: CharacterText) -> None:
         """Fill a new run folder with all but checkpoints."""

@@ -212,11 +212,24 @@ class ModelRecipe(WithNorm):
         return self
 
 
-class TrainingRecipe(RecipePart):
-    """How it is trained."""
+class AnyTraining(RecipePart):
+    """What every training can be told."""
 
     seed: Seed = 1
     """Of everything that is drawn at random."""
+    clip: float = Field(1.0, gt=0, allow_inf_nan=True)
+    """The largest gradient norm."""
+    precision: Precision = "float32"
+    """`bf16` and `fp16` compute in half precision where that is safe (on a CPU: matrix products); fp16 needs a GPU."""
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
+    wandb: bool = False
+    """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
+
+
+class TrainingRecipe(AnyTraining):
+    """How it is trained."""
+
     budget: int = Field(4096, ge=16)
     """A batch has at most this many positions on its longer side."""
     accumulate: int = Field(1, ge=1)
@@ -242,8 +255,6 @@ class TrainingRecipe(RecipePart):
     """Spread over the pieces of the target language."""
     word_dropout: float = Field(0.1, ge=0, lt=1)
     """An input piece becomes UNK with this probability."""
-    clip: float = Field(1.0, gt=0, allow_inf_nan=True)
-    """The largest gradient norm."""
     validate_every: int = Field(1000, ge=1)
     """Updates between validations; each saves a checkpoint."""
     max_validations: int = Field(200, ge=1)
@@ -259,12 +270,6 @@ class TrainingRecipe(RecipePart):
     `chrf` where most lines are too short for BLEU."""
     average: int = Field(1, ge=1)
     """What is tested: 1 the best checkpoint; N > 1 the mean of the last N checkpoints' weights, if it scores better."""
-    precision: Precision = "float32"
-    """`bf16` and `fp16` compute in half precision where it is safe (on a CPU: layers and loss); fp16 needs a GPU."""
-    tensorboard: bool = False
-    """Write the metrics for TensorBoard too, to the folder `tensorboard` of the run."""
-    wandb: bool = False
-    """Write the metrics for Weights & Biases too, to the folder `wandb` of the run; WANDB_MODE=online sends them."""
 
     @property
     def total_updates(self) -> int:

@@ -30,8 +30,6 @@ class TaskDescription(ABC, Generic[RecipeT, ResultT]):
     """Of those, what a table of many runs shows, the most important first, and under which headings."""
     is_cross_validated: ClassVar[bool] = False
     """Whether sweeps are about p, by folds of the text and curves of the loss; else they are a table of scores."""
-    is_tested: ClassVar[bool] = False
-    """Whether a run ends with a test, whose translations reports compare; else they show its losses."""
     keeps_checkpoints: ClassVar[bool] = True
     """Whether a run among many keeps its weights when it is done."""
 

@@ -28,7 +28,6 @@ class TranslationDescription(TaskDescription[Recipe, TranslationResult]):
         "chrf": METRICS["chrf"].label,
         "best_dev_bleu": "best dev BLEU",
     }
-    is_tested = True
 
     @property
     def measured(self) -> tuple[str, ...]:

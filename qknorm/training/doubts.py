@@ -58,7 +58,7 @@ def _little_is_left(prepared: PreparedDirection, dropped: Path) -> Iterator[str]
 
 
 def _shared(prepared: PreparedDirection) -> Iterator[str]:
-    dev, test = (list(zip(own.sources, own.targets, strict=True)) for own in (prepared.dev, prepared.test))
+    dev, test = (list(zip(side.sources, side.targets, strict=True)) for side in (prepared.dev, prepared.test))
     known = set(dev)
     if shared := sum(pair in known for pair in test):
         yield (

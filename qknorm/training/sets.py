@@ -28,7 +28,7 @@ def prepared_text(
     """
     files = [_files_of(direction) for direction in recipe.directions]
     if earlier is not None:
-        files = [_as_split_earlier(own, earlier / own.name if len(files) > 1 else earlier) for own in files]
+        files = [_as_split_earlier(pair, earlier / pair.name if len(files) > 1 else earlier) for pair in files]
     files += [_borrowed(extra) for extra in recipe.extra]
     rules = Rules(
         max_ratio=recipe.max_ratio,

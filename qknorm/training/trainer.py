@@ -318,7 +318,7 @@ class Trainer:
         if score > best:
             self.checkpoints.save_best_average(weights, steps, score)
         verdict = "it is kept" if score > best else "it is not kept"
-        self.report.say(f"  scores {score:.4g} on dev, the best so far {best:.4g}: {verdict}")
+        self.report.say(f"  scores {score:.2f} on dev, the best so far {best:.2f}: {verdict}")
 
     def _status(self) -> Status:
         progress, most = self.progress, min(self.settings.most_updates, self._last_update or sys.maxsize)

@@ -214,7 +214,7 @@ def test_a_web_page_in_place_of_the_file_is_refused(site: Site, tmp_path: Path) 
 
 
 def test_no_network_is_one_sentence_with_a_way_out(closed: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot be reached; check the network, or fetch .* with --from DIR$"):
+    with pytest.raises(InputError, match=r"cannot be reached; check the network, or fetch .* --from DIR$"):
         download(f"http://{closed}/file.bin", tmp_path / "file.bin")
 
 

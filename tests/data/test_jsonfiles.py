@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from qknorm.data.jsonfiles import Measured, Stored
+from qknorm.data.jsonfiles import Stored, WithMeasures
 from qknorm.errors import InputError
 
 
@@ -18,7 +18,7 @@ class Known(Stored):
     parts: list[Inner] = Field([], alias="pieces")
 
 
-class Scored(Measured):
+class Scored(WithMeasures):
     lines: int
     measures: dict[str, float]
 

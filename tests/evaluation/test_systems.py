@@ -83,7 +83,7 @@ def test_references_agree_where_their_text_does(folder: Path) -> None:
     [
         (["a-1", "other"], "differ: systems are compared on the same test set"),
         (["file.txt", "file.txt"], "file.txt is there twice"),
-        (["file.txt", "b=file.txt"], "holds no references; give them with --ref"),
+        (["file.txt", "b=file.txt"], "holds no references; give a file of them"),
         (["a-1", "nowhere"], "nowhere does not exist"),
         (["a-1", "b=a-2,nowhere"], "nowhere does not exist"),
         (["a-1", "."], "holds no test/hypotheses.txt"),

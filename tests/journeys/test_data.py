@@ -137,12 +137,15 @@ def test_an_import_overwrites_nothing_without_being_told_to(folder: Path, comman
     done = command(*importing)
     assert (done.code, done.errors) == (
         2,
-        "qknorm: mine.gl exists already; choose another --out, or overwrite it with --force\n",
+        "qknorm: mine.gl exists already; choose another name, or overwrite it with --force\n",
     )
     assert (folder / "mine.gl").read_text() == "the work of years\n"
     assert not (folder / "mine.en").exists()
     assert command(*importing, "--force").code == 0
     assert (folder / "mine.gl").read_text() == "un\n"
+    mistyped = command(*importing[:-1], "mien/mine")
+    assert (mistyped.code, mistyped.errors) == (2, "qknorm: mien/mine.en cannot be written: there is no folder mien\n")
+    assert not (folder / "mien").exists()
 
 
 def test_a_memory_that_cannot_be_read_leaves_nothing(folder: Path, command: Command) -> None:

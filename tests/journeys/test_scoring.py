@@ -128,7 +128,7 @@ def test_compare_a_sweep_some_of_whose_seeds_are_not_done(
         (["score", "empty", "empty"], "nothing to score"),
         (["compare", "ref", "--ref", "ref"], "at least two systems"),
         (["compare", "ref", "short", "--ref", "ref"], "short has 1 lines but there are 200 references"),
-        (["compare", "ref", "worse-1"], "holds no references; give them with --ref"),
+        (["compare", "ref", "worse-1"], "holds no references; give a file of them"),
         (["compare", "ref", "b=worse-1,worse-2", "--ref", "ref"], "ref has one run but b has several"),
     ],
     ids=str,

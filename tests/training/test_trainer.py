@@ -201,9 +201,12 @@ def test_a_low_peak_ends_only_what_lowers_its_rate_by_scores(
 
 
 @pytest.mark.parametrize(("score", "best"), [(99.0, "average"), (1.0, "step-000012")])
-def test_the_mean_of_the_last_weights_is_used_if_it_scores_better(score: float, best: str, tmp_path: Path) -> None:
+def test_the_mean_of_the_last_weights_is_used_if_it_scores_better(
+    score: float, best: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     task = Toy(scores={4: score})  # the fourth validation is that of the mean
-    trainer(tmp_path, task, average=2).train()
+    trainer(tmp_path, task, average=2, console=Screen()).train()
+    assert f"scores {score:.2f} on dev, the best so far 3.00" in capsys.readouterr().out
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     assert checkpoints.load_best(Toy().model) == tmp_path / "checkpoints" / best
     assert checkpoints.best_score() == max(score, 3.0)

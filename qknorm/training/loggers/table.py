@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 
 from qknorm.errors import needs
+from qknorm.runs.recipe import AnyTraining
 from qknorm.runs.run import Run
 from qknorm.training.loggers.logger import Logger
 from qknorm.training.loggers.tensorboard import TensorBoard
@@ -14,7 +15,7 @@ from qknorm.training.loggers.wandb import WandB
 LOGGERS: dict[str, Callable[[Run, int], Logger]] = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
-def chosen_loggers(training: object) -> tuple[str, ...]:
+def chosen_loggers(training: AnyTraining) -> tuple[str, ...]:
     """Those that a recipe asks for."""
     return tuple(name for name in LOGGERS if getattr(training, name))
 
