@@ -358,7 +358,7 @@ class TestBadInput:
     @pytest.mark.parametrize("dropout", [0.0, 0.3])
     def test_what_does_not_fit_is_a_sentence(self, dropout: float, changed: dict[str, Any], sentence: str) -> None:
         query, key, value = inputs(9, changed.get("kv_heads", HEADS))
-        arguments = {"query": query, "key": key, "scale": 5.0} | changed
+        arguments: dict[str, Any] = {"query": query, "key": key, "scale": 5.0} | changed
         arguments.pop("kv_heads", None)
         with pytest.raises(ValueError, match=re.escape(sentence)):
             qk_attention(value=value, dropout_p=dropout, **arguments)
