@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import qknorm
 from qknorm.attention.observed import Attended, observing
 from tests.attention.hugging_face import tiny
+from tests.ops.modes import Watch
 
 
 @pytest.mark.parametrize("added", [False, True])
@@ -236,19 +236,10 @@ def test_logits_are_those_of_full_precision_under_autocast() -> None:
 
 
 def test_memory_is_linear_in_length() -> None:
-    class Largest(TorchDispatchMode):
-        size = 0
-
-        def __torch_dispatch__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            out = function(*args, **(kwargs or {}))
-            if isinstance(out, Tensor):
-                self.size = max(self.size, out.untyped_storage().nbytes())
-            return out
-
     def largest(length: int) -> int:
         attention, x = qknorm.QKNormAttention(8, 2), torch.randn(1, length, 8)
-        with Largest() as seen, torch.no_grad(), qknorm.watch(attention):
+        with Watch() as seen, torch.no_grad(), qknorm.watch(attention):
             attention(x, is_causal=True)
-        return int(seen.size)
+        return int(seen.largest)
 
     assert largest(2048) <= 2 * largest(1024)

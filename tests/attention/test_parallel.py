@@ -72,6 +72,12 @@ def full(state: dict[str, Any]) -> dict[str, Tensor]:
     return {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in state.items()}
 
 
+def of_each_kind(rank: int, work: Callable[..., None], kinds: list[dict[str, Any]], *arguments: Any) -> None:
+    """Processes take long to start, so that the same ones do it."""
+    for kind in kinds:
+        work(rank, kind, *arguments)
+
+
 def fsdp2(rank: int, kind: dict[str, Any], folder: str) -> None:
     mine = slice(2 * rank, 2 * rank + 2)
     mesh = init_device_mesh("cpu", (PROCESSES,))
@@ -80,11 +86,12 @@ def fsdp2(rank: int, kind: dict[str, Any], folder: str) -> None:
     trained(sharded, mine)
     whole = trained(layer(kind), slice(0, 4))
     assert_same(full(sharded.state_dict()), whole)
-    save(get_model_state_dict(sharded), checkpoint_id=folder)
+    checkpoint = str(Path(folder, *kind))
+    save(get_model_state_dict(sharded), checkpoint_id=checkpoint)
     again = QKNormAttention(DIM, HEADS, **kind)
     fully_shard(again, mesh=mesh)
     state = get_model_state_dict(again)
-    load(state, checkpoint_id=folder)
+    load(state, checkpoint_id=checkpoint)
     set_model_state_dict(again, state)
     assert_same(full(again.state_dict()), whole)
 
@@ -112,16 +119,14 @@ def split_by_heads(_: int, kind: dict[str, Any]) -> None:
     assert_same(full(attention.state_dict()), trained(layer(kind), slice(0, 4)))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_fsdp2_trains_and_saves_what_one_process_would(kind: dict[str, Any], tmp_path: Path) -> None:
-    in_processes(fsdp2, tmp_path, kind, str(tmp_path / "checkpoint"))
+def test_fsdp2_trains_and_saves_what_one_process_would(tmp_path: Path) -> None:
+    in_processes(of_each_kind, tmp_path, fsdp2, KINDS, str(tmp_path / "checkpoint"))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_fsdp1_trains_what_one_process_would(kind: dict[str, Any], tmp_path: Path) -> None:
-    in_processes(fsdp1, tmp_path, kind)
+def test_fsdp1_trains_what_one_process_would(tmp_path: Path) -> None:
+    in_processes(of_each_kind, tmp_path, fsdp1, KINDS)
 
 
-@pytest.mark.parametrize("kind", [{"p": 3.0, "num_kv_heads": 2}, {"log_scale": True}, {"qk_norm": "rms"}], ids=str)
-def test_heads_split_over_processes_train_what_one_process_would(kind: dict[str, Any], tmp_path: Path) -> None:
-    in_processes(split_by_heads, tmp_path, kind)
+def test_heads_split_over_processes_train_what_one_process_would(tmp_path: Path) -> None:
+    kinds: list[dict[str, Any]] = [{"p": 3.0, "num_kv_heads": 2}, {"log_scale": True}, {"qk_norm": "rms"}]
+    in_processes(of_each_kind, tmp_path, split_by_heads, kinds)
