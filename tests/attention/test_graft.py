@@ -98,7 +98,7 @@ class TestFolding:
     @torch.no_grad()
     @pytest.mark.parametrize("bias", [False, True])
     def test_a_llama_is_folded(self, bias: bool) -> None:
-        model, numbers = tiny("Llama", attention_bias=bias), torch.randint(31, (2, 9))
+        model, numbers = tiny("llama", attention_bias=bias), torch.randint(31, (2, 9))
         qknorm.graft(model, [numbers])
         grafted = model(numbers).logits
         qknorm.fold_(model)
@@ -248,7 +248,7 @@ def test_a_translator_takes_a_graft() -> None:
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_llama_takes_a_graft(implementation: str) -> None:
-    model = tiny("Llama", attention_bias=True)
+    model = tiny("llama", attention_bias=True)
     model.set_attn_implementation(implementation)
     numbers = torch.randint(31, (2, 9))
     old = model(numbers).logits
@@ -277,7 +277,7 @@ def test_the_bound_is_shown_once_the_graft_holds(model: GPT) -> None:
 def test_what_cannot_be_is_a_sentence(model: GPT) -> None:
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: qknorm.graft(model, [windows()], move=-1.0), "move must not be negative"),
-        (lambda: qknorm.graft(tiny("Qwen3"), []), "no attention layer without query-key normalisation"),
+        (lambda: qknorm.graft(tiny("qwen3"), []), "no attention layer without query-key normalisation"),
         (lambda: qknorm.graft(GPT(CONFIG), []), r"do not reach blocks\.0\.attention, blocks\.1\.attention"),
         (lambda: qknorm.strength_(model, -0.1), "from 0 to 1"),
         (lambda: qknorm.strength_(model, 1.1), "from 0 to 1"),

@@ -195,10 +195,8 @@ def test_the_real_compiler_trains_it() -> None:
     x = sequence()
     torch.compile(attention, fullgraph=True)(x, is_causal=True).pow(2).sum().backward()
     twin(x, is_causal=True).pow(2).sum().backward()
-    for (name, parameter), other in zip(attention.named_parameters(), twin.parameters(), strict=True):
-        assert parameter.grad is not None
-        assert other.grad is not None
-        assert torch.allclose(parameter.grad, other.grad, atol=1e-4), name
+    compiled, eager = ([parameter.grad for parameter in module.parameters()] for module in (attention, twin))
+    torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-4)
 
 
 class TestParameterGroups:

@@ -223,7 +223,7 @@ def test_multihead_attention_has_a_g_and_a_bound() -> None:
 
 
 def test_norms_of_a_grafted_projection_are_those_before_its_norm() -> None:
-    model, numbers = tiny("Llama"), torch.randint(31, (2, 9))
+    model, numbers = tiny("llama"), torch.randint(31, (2, 9))
     before = diagnose(model, numbers)[0]
     qknorm.graft(model, [numbers])
     after = diagnose(model, numbers)[0]
@@ -231,7 +231,7 @@ def test_norms_of_a_grafted_projection_are_those_before_its_norm() -> None:
     assert after["k_norm"] == pytest.approx(before["k_norm"], rel=1e-4)
 
 
-@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_norms_of_the_attention_interface_are_seen(family: str) -> None:
     model, numbers = tiny(family), torch.randint(31, (2, 9))
     plain = diagnose(model, numbers)[0]
@@ -245,7 +245,7 @@ def test_norms_of_the_attention_interface_are_seen(family: str) -> None:
 
 
 def test_a_layer_with_norms_of_the_attention_interface_is_not_grafted() -> None:
-    model = tiny("Llama")
+    model = tiny("llama")
     qknorm.hf.add_lp_norms(model)
     with pytest.raises(ValueError, match="no attention layer without query-key normalisation"):
         qknorm.graft(model, [torch.randint(31, (2, 9))])

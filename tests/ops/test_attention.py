@@ -50,8 +50,7 @@ def test_values_and_gradients_are_those_of_float64(
     actual = torch.autograd.grad(out, (query, key, value), gradient)
     gradients = torch.autograd.grad(expected, (query, key, value), gradient.double())
     assert torch.allclose(out.double(), expected, atol=1e-5)
-    for ours, theirs in zip(actual, gradients, strict=True):
-        assert torch.allclose(ours, theirs.float(), atol=2e-5)
+    torch.testing.assert_close(actual, gradients, rtol=1e-5, atol=2e-5, check_dtype=False)
 
 
 def seen_weights(query: Tensor, key: Tensor, dropout: float) -> Tensor:
@@ -84,8 +83,7 @@ def test_the_backward_pass_drops_what_the_forward_pass_dropped() -> None:
     assert torch.allclose(out.double(), expected, atol=1e-4)
     actual = torch.autograd.grad(out, (query, key, value), gradient)
     gradients = torch.autograd.grad(expected, (query, key, value), gradient.double())
-    for ours, theirs in zip(actual, gradients, strict=True):
-        assert torch.allclose(ours, theirs.float(), atol=5e-4)
+    torch.testing.assert_close(actual, gradients, rtol=1e-5, atol=5e-4, check_dtype=False)
 
 
 def test_what_is_not_a_number_is_not_hidden() -> None:

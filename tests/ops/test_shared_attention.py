@@ -69,8 +69,7 @@ class TestSharedMemory:
         mask = (torch.arange(9) < self.LENGTHS[self.ENTRIES][:, None])[:, None, None, :]
         expected = attention(query, memory[self.ENTRIES], attn_mask=mask)
         inputs = (memory, attention.q_proj.weight)
-        for ours, theirs in zip(*(torch.autograd.grad(x.sum(), inputs) for x in (out, expected)), strict=True):
-            assert torch.allclose(ours, theirs, atol=1e-5)
+        torch.testing.assert_close(*(torch.autograd.grad(x.sum(), inputs) for x in (out, expected)))
 
     @torch.no_grad()
     def test_an_entry_or_a_position_that_does_not_exist_is_refused(self) -> None:
@@ -127,8 +126,7 @@ class TestReorderedCache:
         keys, values = (torch.cat(both, 2) for both in zip(held, new, strict=True))
         expected = torch.softmax(query @ keys.transpose(-1, -2), -1) @ values
         actual = attended(cache, query, new, 1.0)
-        for ours, theirs in zip(*(torch.autograd.grad(x.sum(), query) for x in (actual, expected)), strict=True):
-            assert torch.allclose(ours, theirs, atol=1e-5)
+        torch.testing.assert_close(*(torch.autograd.grad(x.sum(), query) for x in (actual, expected)))
 
 
 @pytest.mark.parametrize("learns", [True, False])
