@@ -72,12 +72,6 @@ def full(state: dict[str, Any]) -> dict[str, Tensor]:
     return {name: tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor for name, tensor in state.items()}
 
 
-def of_each_kind(rank: int, work: Callable[..., None], kinds: list[dict[str, Any]], *arguments: Any) -> None:
-    """Processes take long to start, so that the same ones do it."""
-    for kind in kinds:
-        work(rank, kind, *arguments)
-
-
 def fsdp2(rank: int, kind: dict[str, Any], folder: str) -> None:
     mine = slice(2 * rank, 2 * rank + 2)
     mesh = init_device_mesh("cpu", (PROCESSES,))
@@ -119,14 +113,14 @@ def split_by_heads(_: int, kind: dict[str, Any]) -> None:
     assert_same(full(attention.state_dict()), trained(layer(kind), slice(0, 4)))
 
 
-def test_fsdp2_trains_and_saves_what_one_process_would(tmp_path: Path) -> None:
-    in_processes(of_each_kind, tmp_path, fsdp2, KINDS, str(tmp_path / "checkpoint"))
+def all_ways(rank: int, folder: str) -> None:
+    for kind in KINDS:
+        fsdp2(rank, kind, folder)
+        fsdp1(rank, kind)
+    for kind in ({"p": 3.0, "num_kv_heads": 2}, {"log_scale": True}, {"qk_norm": "rms"}):
+        split_by_heads(rank, kind)
 
 
-def test_fsdp1_trains_what_one_process_would(tmp_path: Path) -> None:
-    in_processes(of_each_kind, tmp_path, fsdp1, KINDS)
-
-
-def test_heads_split_over_processes_train_what_one_process_would(tmp_path: Path) -> None:
-    kinds: list[dict[str, Any]] = [{"p": 3.0, "num_kv_heads": 2}, {"log_scale": True}, {"qk_norm": "rms"}]
-    in_processes(of_each_kind, tmp_path, split_by_heads, kinds)
+def test_layers_in_parts_train_and_save_what_one_process_would(tmp_path: Path) -> None:
+    """All ways in the same two processes, which take longer to start than to train."""
+    in_processes(all_ways, tmp_path, str(tmp_path / "checkpoint"))
