@@ -121,9 +121,9 @@ def bounds(path: Path) -> None:
 
 
 def alpha_start(path: Path) -> None:
-    """How spread out q̂·k̂ is, and what a start of α makes of it."""
+    """How spread out q̂·k̂ is, and what a start of g makes of it."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.5), layout="constrained")
-    ps = np.linspace(1, 4, 121)
+    ps = np.linspace(1, 4, 25)
     for dim, colour, marker in ((16, ORANGE, "s"), (64, BLUE, "o"), (256, GREEN, "D")):
         left.plot(ps, [predicted_spread(p, dim) for p in ps], color=colour, lw=1.4)
         sampled = [sampled_spread(p, dim) for p in SWEPT]
@@ -137,10 +137,10 @@ def alpha_start(path: Path) -> None:
     comparable = [qknorm.comparable_scale(p, 64, 8) * sampled_spread(p, 64) for p in SWEPT]
     right.plot(SWEPT, same, "--", marker="^", color=RED)
     right.plot(SWEPT, comparable, "-", marker="o", color=BLUE)
-    right.text(3.05, 3.75, "the same α = 8", color=RED, ha="right")
-    right.text(4, 1.2, "comparable α", color=BLUE, ha="right")
+    right.text(3.05, 3.75, "the same g = 8", color=RED, ha="right")
+    right.text(4, 1.2, "comparable g", color=BLUE, ha="right")
     right.set(xlabel="p", xticks=range(1, 5), ylim=(0, 5.2))
-    right.set_title("Standard deviation of the logits α q̂·k̂, d = 64")
+    right.set_title("Standard deviation of the logits g q̂·k̂, d = 64")
     _save(figure, path)
 
 

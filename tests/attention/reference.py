@@ -28,7 +28,11 @@ def weights(q: Tensor, k: Tensor, g: Tensor, p: float, mask: Tensor | None = Non
     """q: (batch, heads, queries, d); k: (batch, kv_heads, keys, d); g: () or (heads,); mask: True = may attend."""
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     g = g.double().reshape(-1, 1, 1)
-    logits = g * (normalize(q, p) @ normalize(k, p).transpose(-2, -1))
+    return softmax(g * (normalize(q, p) @ normalize(k, p).transpose(-2, -1)), mask)
+
+
+def softmax(logits: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Over the keys that the mask shows; all zeros where it shows none."""
     if mask is not None:
         logits = logits.masked_fill(~mask, -1e300)
     exponentials = (logits - logits.max(-1, keepdim=True).values).exp()

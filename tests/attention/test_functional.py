@@ -9,20 +9,17 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from qknorm import QKNormAttention, comparable_scale, lp_normalize, normalize_qk, qk_attention, qk_attention_weights
+from qknorm import QKNormAttention, comparable_scale, normalize_qk, qk_attention, qk_attention_weights
 from qknorm.ops.attention import attend
 from qknorm.ops.rotary import rotate
 from tests.attention import reference
 from tests.attention.reference import DTYPES, P_VALUES, p_name
-from tests.ops.kernels import needs_kernel
+from tests.ops.modes import Watch
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 HEADS, HEAD_DIM = 4, 16
@@ -146,48 +143,12 @@ class TestWeights:
         assert torch.allclose(mixed, qk_attention(q, k, v, g, **options), atol=1e-5)
 
 
-seeds = st.integers(0, 2**31)
-
-
-class TestProperties:
-    @given(seed=seeds, p=st.sampled_from(P_VALUES), d=st.integers(1, 80))
-    def test_the_product_stays_within_its_bound(self, seed: int, p: float, d: int) -> None:
-        """|q̂·k̂| ≤ d^max(0, 1−2/p)"""
-        q, k = torch.randn(2, 50, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).unbind(0)
-        k[:25] = q[:25].sign()  # where the bound is reached for p > 2
-        products = (lp_normalize(q, p) * lp_normalize(k, p)).sum(-1).abs()
-        assert (products <= d ** max(0.0, 1 - 2 / p) * (1 + 1e-9)).all()
-
-    @given(seed=seeds, p=st.sampled_from(P_VALUES), q_factor=st.floats(1e-3, 1e3), k_factor=st.floats(1e-3, 1e3))
-    def test_the_lengths_of_queries_and_keys_do_not_matter(
-        self, seed: int, p: float, q_factor: float, k_factor: float
-    ) -> None:
-        torch.manual_seed(seed)
-        q, k, v = inputs(9, HEADS)
-        g = comparable_scale(p, HEAD_DIM, 4.0)
-        expected = qk_attention(q, k, v, g, p=p)
-        assert torch.allclose(qk_attention(q * q_factor, k * k_factor, v, g, p=p), expected, atol=1e-4)
-
-    @given(seed=seeds, p=st.sampled_from(P_VALUES), data=st.data())
-    def test_batch_and_heads_can_be_permuted(self, seed: int, p: float, data: st.DataObject) -> None:
-        torch.manual_seed(seed)
-        q, k, v = inputs(9, HEADS)
-        g = torch.linspace(1, 2, HEADS)
-        batch = torch.tensor(data.draw(st.permutations(range(2))))
-        heads = torch.tensor(data.draw(st.permutations(range(HEADS))))
-        expected = qk_attention(q, k, v, g, p=p)[batch][:, heads]
-        q, k, v = (tensor[batch][:, heads] for tensor in (q, k, v))
-        assert torch.allclose(qk_attention(q, k, v, g[heads], p=p), expected, atol=1e-5)
-
-
-def math_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    with sdpa_kernel(SDPBackend.MATH):
+def with_kernel(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    with sdpa_kernel(backend):
         return qk_attention(q, k, v, 5.0)
 
 
-def flash_kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return qk_attention(q, k, v, 5.0)
+flash_kernel, math_kernel = (partial(with_kernel, backend) for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH))
 
 
 def compiled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -245,27 +206,11 @@ def test_both_layouts_give_the_same_for_any_kernel(p: float, dtype: torch.dtype)
         normalize_qk(q, k, g, layout="bshd")  # type: ignore[arg-type]
 
 
-class LargestTensor(TorchDispatchMode):
-    """Watches every operation for the largest tensor that it makes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple) else (out,):
-            if isinstance(tensor, Tensor):
-                self.elements = max(self.elements, tensor.numel())
-        return out
-
-
 def test_memory_grows_linearly_with_length() -> None:
-    length = 512
-    q, k, v = (torch.randn(1, 1, length, 16, requires_grad=True) for _ in range(3))
-    with LargestTensor() as watch:
+    q, k, v = (torch.randn(1, 1, 512, 16, requires_grad=True) for _ in range(3))
+    with Watch() as watch:
         qk_attention(q, k, v, torch.tensor(5.0, requires_grad=True), is_causal=True).sum().backward()
-    assert watch.elements <= length * 16
+    assert watch.largest <= q.nbytes
 
 
 def test_autocast_runs_in_half_precision_and_g_stays_wide() -> None:
@@ -302,14 +247,6 @@ def test_under_autocast_the_result_has_the_type_of_torchs(
     with torch.autocast("cpu", torch.bfloat16):
         expected = F.scaled_dot_product_attention(q, k, v)
         assert run(q, k, v, 5.0, dropout_p=dropout).dtype == expected.dtype
-
-
-def test_dropout_keeps_the_mean() -> None:
-    q, k, v = (torch.randn(1, 1, 8, 16) for _ in range(3))
-    expected = qk_attention(q, k, v, 5.0)
-    drawn = torch.stack([qk_attention(q, k, v, 5.0, dropout_p=0.3) for _ in range(4000)])
-    assert not torch.equal(drawn[0], drawn[1])
-    assert torch.allclose(drawn.mean(0), expected, atol=0.08)
 
 
 class TestBadInput:
@@ -358,7 +295,7 @@ class TestBadInput:
     @pytest.mark.parametrize("dropout", [0.0, 0.3])
     def test_what_does_not_fit_is_a_sentence(self, dropout: float, changed: dict[str, Any], sentence: str) -> None:
         query, key, value = inputs(9, changed.get("kv_heads", HEADS))
-        arguments = {"query": query, "key": key, "scale": 5.0} | changed
+        arguments: dict[str, Any] = {"query": query, "key": key, "scale": 5.0} | changed
         arguments.pop("kv_heads", None)
         with pytest.raises(ValueError, match=re.escape(sentence)):
             qk_attention(value=value, dropout_p=dropout, **arguments)
@@ -450,19 +387,6 @@ class TestNan:
         assert not qk_attention(q, k, v, 5.0, attn_mask=mask)[:, :, 2].any()
 
 
-class Operators(TorchDispatchMode):
-    """Notes which norms and attention run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "qknorm" or "scaled_dot_product" in func.name():
-            self.seen.append(func.name())
-        return func(*args, **(kwargs or {}))
-
-
 def compiled_attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     torch.compiler.reset()
     function: Callable[..., Tensor] = torch.compile(attend, fullgraph=True, backend="eager")
@@ -470,8 +394,7 @@ def compiled_attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 class TestNanInCompiledCode:
-    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-    @pytest.mark.parametrize("where", range(2), ids=["query", "key"])
+    @pytest.mark.parametrize(("where", "dtype"), [(0, torch.float32), (1, torch.float16)], ids=["query", "key"])
     def test_it_fills_the_whole_output(self, where: int, dtype: torch.dtype) -> None:
         tensors = constants(HEADS, dtype)
         tensors[where][0, 1, 4, 2] = math.nan
@@ -503,25 +426,23 @@ class TestTensorsWithoutValues:
     """Whoever asks for shapes only, or writes down what is computed, gets an answer, as from torch's attention."""
 
     @pytest.mark.parametrize("dropout", [0.0, 0.3])
-    def test_fake_tensors_have_a_shape(self, dropout: float) -> None:
-        with FakeTensorMode():
-            q, k, v = inputs(13, HEADS)
-            assert qk_attention(q, k, v, 5.0, dropout_p=dropout).shape == (2, HEADS, 9, HEAD_DIM)
-
-    def test_fake_tensors_have_gradients(self) -> None:
+    def test_fake_tensors_have_gradients(self, dropout: float) -> None:
         with FakeTensorMode():
             q, k, v = (torch.randn(2, HEADS, 9, HEAD_DIM, requires_grad=True) for _ in range(3))
-            qk_attention(q, k, v, torch.ones(HEADS)).sum().backward()
+            qk_attention(q, k, v, torch.ones(HEADS), dropout_p=dropout).sum().backward()
         assert q.grad is not None
         assert q.grad.shape == q.shape
 
     def test_a_mode_sees_of_fake_tensors_the_operators_that_run_on_real_ones(self) -> None:
-        with Operators() as real:
-            qk_attention(*inputs(9, HEADS), 5.0)
-        with FakeTensorMode(), Operators() as fake:
-            qk_attention(*inputs(9, HEADS), 5.0)
-        assert fake.seen == real.seen
-        assert len(real.seen) == 3
+        def seen() -> list[str]:
+            with Watch() as watch:
+                qk_attention(*inputs(9, HEADS), 5.0)
+            return [name for name in watch.seen if name.startswith("qknorm::") or "scaled_dot_product" in name]
+
+        with FakeTensorMode():
+            fake = seen()
+        assert fake == seen()
+        assert len(fake) == 3
 
     @pytest.mark.parametrize("tracing_mode", ["real", "fake", "symbolic"])
     @pytest.mark.parametrize("pre_dispatch", [True, False])
@@ -542,13 +463,3 @@ def test_a_gradient_of_zeros_without_memory_gives_zeros(dropout: float) -> None:
     out = qk_attention(q, k, v, 5.0, dropout_p=dropout)
     for gradient in torch.autograd.grad(out, (q, k, v), torch._efficientzerotensor(out.shape)):
         assert torch.equal(gradient, torch.zeros_like(gradient))
-
-
-@needs_kernel
-def test_a_value_whose_memory_was_freed_is_refused_in_the_backward_pass() -> None:
-    q, k, v = (tensor.requires_grad_() for tensor in inputs(9, HEADS))
-    values = v * 1
-    out = qk_attention(q, k, values, 5.0, dropout_p=0.3)
-    values.untyped_storage().resize_(0)
-    with pytest.raises(ValueError, match="was freed while it was needed"):
-        out.sum().backward()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -99,7 +98,7 @@ class TestFolding:
     @torch.no_grad()
     @pytest.mark.parametrize("bias", [False, True])
     def test_a_llama_is_folded(self, bias: bool) -> None:
-        model, numbers = tiny("Llama", attention_bias=bias), torch.randint(31, (2, 9))
+        model, numbers = tiny("llama", attention_bias=bias), torch.randint(31, (2, 9))
         qknorm.graft(model, [numbers])
         grafted = model(numbers).logits
         qknorm.fold_(model)
@@ -156,16 +155,6 @@ class TestMoves:
         attention = qknorm.QKNormAttention(8, 2, qk_norm=None)
         qknorm.graft(attention, [torch.randn(2, 5, 8)])
         assert [name for name, _ in attention.named_parameters() if name.endswith("added")] == []
-
-
-def test_fitted_g_beats_the_usual_start(trained: GPT, model: GPT) -> None:
-    qknorm.graft(model, [windows(64)])
-    fitted = copying_loss(model)
-    for log_g in g_of(model):
-        log_g.fill_(0.5 * torch.log(torch.tensor(16.0)))  # √head_dim
-    naive = copying_loss(model)
-    old = copying_loss(trained)
-    assert fitted - old < 0.5 * (naive - old)
 
 
 @pytest.mark.parametrize("p", [2.0, 3.0])
@@ -259,7 +248,7 @@ def test_a_translator_takes_a_graft() -> None:
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_llama_takes_a_graft(implementation: str) -> None:
-    model = tiny("Llama", attention_bias=True)
+    model = tiny("llama", attention_bias=True)
     model.set_attn_implementation(implementation)
     numbers = torch.randint(31, (2, 9))
     old = model(numbers).logits
@@ -272,14 +261,6 @@ def test_llama_takes_a_graft(implementation: str) -> None:
     }
     qknorm.strength_(model, 0.0)
     assert torch.equal(model(numbers).logits, old)
-
-
-def test_llama_generates_with_a_cache() -> None:
-    model = tiny("Llama")
-    numbers = torch.randint(31, (1, 9))
-    qknorm.graft(model, [numbers])
-    options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}
-    assert torch.equal(model.generate(numbers, **options), model.generate(numbers, use_cache=False, **options))
 
 
 def test_the_bound_is_shown_once_the_graft_holds(model: GPT) -> None:
@@ -296,7 +277,7 @@ def test_the_bound_is_shown_once_the_graft_holds(model: GPT) -> None:
 def test_what_cannot_be_is_a_sentence(model: GPT) -> None:
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: qknorm.graft(model, [windows()], move=-1.0), "move must not be negative"),
-        (lambda: qknorm.graft(tiny("Qwen3"), []), "no attention layer without query-key normalisation"),
+        (lambda: qknorm.graft(tiny("qwen3"), []), "no attention layer without query-key normalisation"),
         (lambda: qknorm.graft(GPT(CONFIG), []), r"do not reach blocks\.0\.attention, blocks\.1\.attention"),
         (lambda: qknorm.strength_(model, -0.1), "from 0 to 1"),
         (lambda: qknorm.strength_(model, 1.1), "from 0 to 1"),

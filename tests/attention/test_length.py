@@ -12,21 +12,6 @@ from tests.attention.test_cache import cache_of
 from tests.attention.test_module import DIM, HEADS, LENGTH, sequence
 
 
-@torch.no_grad()
-def test_the_module_gives_a_perfect_key_its_weight() -> None:
-    """All keys are orthogonal to the query but one, which is the query."""
-    attention = QKNormAttention(DIM, 1, scale_init=math.log(64.0) * 2, length_scaling=LogLength(64), bias=False)
-    with torch.no_grad():
-        attention.q_proj.weight.copy_(torch.eye(DIM))
-        attention.k_proj.weight.copy_(torch.eye(DIM))
-    first, second = torch.eye(DIM)[:2]
-    for n in (64, 65_536):
-        memory = second.expand(1, n, DIM).clone()
-        memory[0, 7] = first
-        weight = float(attention.weights(first.view(1, 1, DIM), memory)[0, 0, 0, 7])
-        assert weight == pytest.approx(1 / (1 + (n - 1) / n**2), rel=1e-4)
-
-
 def expected_weights(attention: QKNormAttention, x: Tensor, visible: Tensor) -> Tensor:
     """By hand: the logits of the same layer without scaling, times ln n / ln n₀ of what each query sees."""
     q = attention.q_norm(attention.q_proj(x).unflatten(-1, (HEADS, -1)).transpose(1, 2))
@@ -79,11 +64,6 @@ def test_a_function_of_ones_own() -> None:
     result = scaled_for_length(q, lambda seen: seen.sqrt(), 5, None, is_causal=True)
     assert torch.allclose(result, q * torch.arange(1.0, 6).sqrt()[:, None])
     assert result.dtype == q.dtype
-
-
-def test_a_query_that_sees_nothing_answers_zeros() -> None:
-    attention = QKNormAttention(DIM, HEADS, length_scaling="log", bias=False)
-    assert not attention(sequence(), attn_mask=torch.zeros(LENGTH, LENGTH, dtype=torch.bool)).any()
 
 
 def test_impossible_settings_are_refused() -> None:

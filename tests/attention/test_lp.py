@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from torch import Tensor
 
 from qknorm import LpNorm, lp_normalize
@@ -81,29 +81,6 @@ def test_create_graph_changes_no_gradient_even_if_g_was_made_from_x() -> None:
     assert torch.allclose(gradient(True), gradient(False), atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(4,), (8, 1, 1), (0,)])
-def test_a_scale_that_does_not_fit_is_refused_before_memory_is_read(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"scale must have shape \(\), \(1,\) or \(8,\)"):
-        operator.scaled_lp_normalize(torch.randn(2, 8, 5, 16), torch.ones(shape), 2.0, 1e-12)
-
-
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("shape", [(2, 8, 5, 16), (5, 16), (16,)])
-def test_a_scale_of_one_dimension_is_as_good_as_a_number(
-    route: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_route(monkeypatch, route)
-    x, dy = torch.randn(shape), torch.randn(shape)
-    outcomes = []
-    for scale_shape in ((), (1,)):
-        g = torch.full(scale_shape, 3.5, requires_grad=True)
-        y = operator.scaled_lp_normalize(x, g, 3.0, 1e-12)
-        outcomes.append((y, *torch.autograd.grad(y, g, dy)))
-        assert outcomes[-1][1].shape == scale_shape
-    for number, vector in zip(*outcomes, strict=True):
-        assert torch.equal(number, vector.view(number.shape))
-
-
 def test_a_scale_that_lies_elsewhere_or_is_no_number_is_refused() -> None:
     x = torch.randn(1, 2, 3, 8)
     with pytest.raises(ValueError, match="scale is on meta"):
@@ -112,6 +89,9 @@ def test_a_scale_that_lies_elsewhere_or_is_no_number_is_refused() -> None:
         operator.scaled_lp_normalize(x, torch.tensor(5.0 + 1j), 2.0, 1e-12)
     with pytest.raises(ValueError, match=r"scale must have shape \(\) or \(1,\), not \(2,\)"):
         operator.scaled_lp_normalize(torch.randn(2, 16), torch.ones(2), 2.0, 1e-12)
+
+
+some_examples = settings(max_examples=40)
 
 
 def vectors(exponent: int) -> st.SearchStrategy[np.ndarray]:
@@ -129,6 +109,7 @@ all_p = st.sampled_from(P_VALUES) | st.floats(1, 12)
 
 
 @pytest.mark.parametrize("route", ROUTES)
+@some_examples
 @given(array=vectors(99), p=all_p)
 def test_every_vector_gets_unit_norm_or_becomes_zero(route: str, array: np.ndarray, p: float) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -142,6 +123,7 @@ def test_every_vector_gets_unit_norm_or_becomes_zero(route: str, array: np.ndarr
 
 
 @pytest.mark.parametrize("route", ROUTES)
+@some_examples
 @given(array=vectors(99), p=all_p)
 def test_the_gradient_is_finite_and_orthogonal(route: str, array: np.ndarray, p: float) -> None:
     x = torch.from_numpy(array)
@@ -152,12 +134,6 @@ def test_the_gradient_is_finite_and_orthogonal(route: str, array: np.ndarray, p:
     assert dx.isfinite().all()
     along, lengths = (dx.double() * x.double()).sum(-1), dx.double().norm(dim=-1) * x.double().norm(dim=-1)
     assert (along.abs() <= 1e-4 * lengths + 1e-5).all()
-
-
-@given(array=vectors(60), p=all_p, factor=st.sampled_from([2.0**-20, 2.0, 2.0**20]))
-def test_positive_factors_change_nothing(array: np.ndarray, p: float, factor: float) -> None:
-    x = torch.from_numpy(array)
-    assert torch.allclose(lp_normalize(x * factor, p, eps=0.0), lp_normalize(x, p, eps=0.0), atol=1e-5)
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -194,13 +170,6 @@ class TestExtremes:
         assert not y[:2].any()
         assert not dx[:2].any()
         assert y[2].all()
-
-    def test_single_zeros_give_no_nan(self, p: float) -> None:
-        x = torch.randn(8, 16)
-        x[:, ::3] = 0
-        y, dx = value_and_gradient(lambda x: lp_normalize(x, p), x, torch.randn(8, 16))
-        assert y.isfinite().all()
-        assert dx.isfinite().all()
 
     def test_nan_stays_visible(self, p: float) -> None:
         x = torch.ones(2, 16)

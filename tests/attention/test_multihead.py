@@ -85,10 +85,6 @@ def floats(mask: Tensor) -> Tensor:
     return torch.randn(mask.shape, dtype=torch.float64).masked_fill(mask, -math.inf)
 
 
-def as_a_view(mask: Tensor) -> Tensor:
-    return mask.mT.contiguous().mT if mask.dim() > 1 else mask
-
-
 def answer(module: nn.Module, sides: tuple[Tensor, ...], given: dict[str, Any]) -> tuple[Any, dict[str, Tensor]]:
     """What a module returns, and the gradients of all that it is made from."""
     leaves = [side.detach().requires_grad_() for side in sides]
@@ -127,7 +123,7 @@ def calls(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[Tensor, ...], dict[str
     return options, tuple(sides), given
 
 
-@hypothesis.settings(max_examples=400)
+@hypothesis.settings(max_examples=200)
 @hypothesis.given(calls())
 @pytest.mark.filterwarnings("ignore:Support for mismatched")
 def test_whatever_is_asked_of_it_the_answer_is_that_of_torch(
@@ -231,28 +227,33 @@ def test_wrong_sizes_are_the_error_of_torch(wrong: tuple[int, int]) -> None:
     assert str(actual.value) == str(expected.value)
 
 
-def test_wrong_norms_are_refused() -> None:
-    for wrong, sentence in (
-        ({"p": 0.5}, "p must be"),
-        ({"qk_norm": None, "eps": 1e-6}, "cannot be set for qk_norm=None"),
-    ):
-        with pytest.raises(ValueError, match=sentence):
-            ours_of(wrong)
-
-
-@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf], ids=reference.p_name)
-@pytest.mark.parametrize("per_head_scale", [True, False])
-def test_the_logits_are_those_of_normalised_queries_and_keys(p: float, per_head_scale: bool) -> None:
-    attention = qknorm.MultiheadAttention(
-        DIM, HEADS, batch_first=True, dtype=torch.float64, p=p, scale_init=5.0, per_head_scale=per_head_scale
-    )
+@pytest.mark.parametrize(
+    "norm",
+    [
+        *(
+            {"p": p, "scale_init": 5.0, "per_head_scale": each}
+            for p in (1.0, 2.0, 3.0, math.inf)
+            for each in (True, False)
+        ),
+        {"qk_norm": "rms", "eps": 1e-3},
+        {"qk_norm": "layer", "eps": 1e-3},
+    ],
+    ids=named,
+)
+def test_the_logits_are_those_of_normalised_queries_and_keys(norm: dict[str, Any]) -> None:
+    attention = qknorm.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64, **norm)
     query, key, value = inputs(attention)
-    nn.init.uniform_(scale_of(attention), 1, 5)
     q, k, v = (
         F.linear(side, weight).unflatten(-1, (HEADS, -1)).transpose(1, 2)
         for side, weight in zip((query, key, value), attention.in_proj_weight.chunk(3), strict=True)
     )
-    expected = reference.weights(q, k, scale_of(attention), p)
+    if "p" in norm:
+        nn.init.uniform_(scale_of(attention), 1, 5)
+        expected = reference.weights(q, k, scale_of(attention), norm["p"])
+    else:
+        of_torch = F.rms_norm if norm["qk_norm"] == "rms" else F.layer_norm
+        q, k = (of_torch(side, (DIM // HEADS,), eps=1e-3) for side in (q, k))
+        expected = (q @ k.mT / math.sqrt(DIM // HEADS)).softmax(-1)
     mixed = attention.out_proj((expected @ v).transpose(1, 2).flatten(2))
     torch.testing.assert_close(attention(query, key, value, average_attn_weights=False), (mixed, expected))
     torch.testing.assert_close(attention(query, key, value, need_weights=False)[0], mixed)
@@ -262,19 +263,6 @@ def scale_of(attention: qknorm.MultiheadAttention) -> Tensor:
     scale = attention.q_norm.scale
     assert isinstance(scale, Tensor)
     return scale
-
-
-@pytest.mark.parametrize(("norm", "torchs"), [("rms", F.rms_norm), ("layer", F.layer_norm)])
-def test_other_norms_are_those_of_torch(norm: Any, torchs: Callable[..., Tensor]) -> None:
-    attention = qknorm.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64, qk_norm=norm, eps=1e-3)
-    query, key, value = inputs(attention)
-    q, k, _ = (
-        F.linear(side, weight).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-        for side, weight in zip((query, key, value), attention.in_proj_weight.chunk(3), strict=True)
-    )
-    q, k = (torchs(side, (DIM // HEADS,), eps=1e-3) for side in (q, k))
-    expected = (q @ k.transpose(-2, -1) / math.sqrt(DIM // HEADS)).softmax(-1)
-    torch.testing.assert_close(attention(query, key, value, average_attn_weights=False)[1], expected)
 
 
 @pytest.mark.parametrize("norm", [{}, {"qk_norm": "layer"}], ids=named)
@@ -373,30 +361,6 @@ def test_a_module_without_memory_is_given_its_start(options: dict[str, Any]) -> 
     torch.testing.assert_close(attention.state_dict(), expected.state_dict(), rtol=0, atol=0)
 
 
-def test_in_any_order_it_is_given_a_start_of_the_same_kind() -> None:
-    options = {"add_bias_kv": True}
-    attention, expected = without_memory(options), ours_of(options)
-    for module in attention.modules():
-        reset(module)
-    for (name, actual), other in zip(attention.named_parameters(), expected.parameters(), strict=True):
-        if other.unique().numel() == 1:
-            assert torch.equal(actual, other), name
-        else:
-            assert actual.std().item() == pytest.approx(other.std().item(), rel=0.6 if "bias_" in name else 0.2), name
-            assert actual.mean().item() == pytest.approx(0, abs=0.2), name
-
-
-def test_it_resets_itself_and_not_its_children() -> None:
-    attention = qknorm.MultiheadAttention(DIM, HEADS)
-    before = {name: parameter.detach().clone() for name, parameter in attention.named_parameters()}
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.add_(1)
-    attention.reset_parameters()
-    changed = {name for name, parameter in attention.named_parameters() if not torch.equal(parameter, before[name] + 1)}
-    assert changed == {"in_proj_weight", "in_proj_bias"}
-
-
 def test_its_output_projection_is_torchs() -> None:
     assert isinstance(ours_of({}).out_proj, type(nn.MultiheadAttention(DIM, HEADS).out_proj))
 
@@ -430,20 +394,9 @@ def encoder_layer(**options: Any) -> nn.TransformerEncoderLayer:
     return layer
 
 
-@pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("masked", [True, False])
-def test_in_an_encoder_layer_inference_is_as_training(norm_first: bool, masked: bool) -> None:
-    layer = encoder_layer(norm_first=norm_first)
-    x = torch.randn(BATCH, KEYS, DIM)
-    padding = forbidden(BATCH, KEYS) if masked else None
-    expected = layer(x, src_key_padding_mask=padding)
-    with torch.no_grad():
-        torch.testing.assert_close(layer.eval()(x, src_key_padding_mask=padding), expected)
-
-
-def test_torchs_fast_path_is_never_taken() -> None:
-    layer = encoder_layer().eval()
-    x = torch.randn(BATCH, KEYS, DIM)
+def test_torchs_fast_path_is_taken_without_norms_alone() -> None:
+    layer, x = encoder_layer().eval(), torch.randn(BATCH, KEYS, DIM)
+    plain = qknorm.MultiheadAttention(DIM, HEADS, batch_first=True, qk_norm=None).eval()
     with (
         torch.no_grad(),
         mock.patch("torch._transformer_encoder_layer_fwd") as of_layers,
@@ -451,8 +404,10 @@ def test_torchs_fast_path_is_never_taken() -> None:
     ):
         copy.deepcopy(layer)(x)
         layer.self_attn(x, x, x)
-    assert not of_layers.called
-    assert not of_attention.called
+        assert not of_layers.called
+        assert not of_attention.called
+        plain(x, x, x)
+        assert of_attention.called
 
 
 def test_without_the_hook_torchs_fast_path_is_an_error() -> None:
@@ -460,14 +415,6 @@ def test_without_the_hook_torchs_fast_path_is_an_error() -> None:
     layer.self_attn._forward_pre_hooks.clear()
     with torch.no_grad(), pytest.raises(RuntimeError, match="without query-key normalisation"):
         layer(torch.randn(BATCH, KEYS, DIM))
-
-
-def test_without_norms_torchs_fast_path_is_taken() -> None:
-    attention = qknorm.MultiheadAttention(DIM, HEADS, batch_first=True, qk_norm=None).eval()
-    x = torch.randn(BATCH, KEYS, DIM)
-    with torch.no_grad(), mock.patch("torch._native_multi_head_attention") as fast_path:
-        attention(x, x, x)
-    assert fast_path.called
 
 
 @pytest.mark.parametrize("replaced_before", [True, False])
@@ -587,13 +534,12 @@ def test_autocast_leaves_the_logits_of_weights_exact() -> None:
     torch.testing.assert_close(weights, logits.softmax(-1).bfloat16(), rtol=0.004, atol=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_it_compiles_whole(need_weights: bool) -> None:
     attention = qknorm.MultiheadAttention(DIM, HEADS, batch_first=True, add_bias_kv=True, p=3.0)
     x, padding = torch.randn(BATCH, KEYS, DIM), forbidden(BATCH, KEYS)
     given = {"key_padding_mask": padding, "need_weights": need_weights}
-    compiled = torch.compile(attention, fullgraph=True)
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, x, x, **given), attention(x, x, x, **given))
 
 

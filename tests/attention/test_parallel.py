@@ -80,11 +80,12 @@ def fsdp2(rank: int, kind: dict[str, Any], folder: str) -> None:
     trained(sharded, mine)
     whole = trained(layer(kind), slice(0, 4))
     assert_same(full(sharded.state_dict()), whole)
-    save(get_model_state_dict(sharded), checkpoint_id=folder)
+    checkpoint = str(Path(folder, *kind))
+    save(get_model_state_dict(sharded), checkpoint_id=checkpoint)
     again = QKNormAttention(DIM, HEADS, **kind)
     fully_shard(again, mesh=mesh)
     state = get_model_state_dict(again)
-    load(state, checkpoint_id=folder)
+    load(state, checkpoint_id=checkpoint)
     set_model_state_dict(again, state)
     assert_same(full(again.state_dict()), whole)
 
@@ -112,16 +113,14 @@ def split_by_heads(_: int, kind: dict[str, Any]) -> None:
     assert_same(full(attention.state_dict()), trained(layer(kind), slice(0, 4)))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_fsdp2_trains_and_saves_what_one_process_would(kind: dict[str, Any], tmp_path: Path) -> None:
-    in_processes(fsdp2, tmp_path, kind, str(tmp_path / "checkpoint"))
+def all_ways(rank: int, folder: str) -> None:
+    for kind in KINDS:
+        fsdp2(rank, kind, folder)
+        fsdp1(rank, kind)
+    for kind in ({"p": 3.0, "num_kv_heads": 2}, {"log_scale": True}, {"qk_norm": "rms"}):
+        split_by_heads(rank, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_fsdp1_trains_what_one_process_would(kind: dict[str, Any], tmp_path: Path) -> None:
-    in_processes(fsdp1, tmp_path, kind)
-
-
-@pytest.mark.parametrize("kind", [{"p": 3.0, "num_kv_heads": 2}, {"log_scale": True}, {"qk_norm": "rms"}], ids=str)
-def test_heads_split_over_processes_train_what_one_process_would(kind: dict[str, Any], tmp_path: Path) -> None:
-    in_processes(split_by_heads, tmp_path, kind)
+def test_layers_in_parts_train_and_save_what_one_process_would(tmp_path: Path) -> None:
+    """All ways in the same two processes, which take longer to start than to train."""
+    in_processes(all_ways, tmp_path, str(tmp_path / "checkpoint"))

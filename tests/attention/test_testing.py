@@ -40,12 +40,12 @@ def test_saturated_plain_attention_fails() -> None:
 
 
 def test_qwen3_passes() -> None:
-    qknorm.testing.assert_normalized(tiny("Qwen3"), {"input_ids": NUMBERS})
+    qknorm.testing.assert_normalized(tiny("qwen3"), {"input_ids": NUMBERS})
 
 
 def test_llama_fails_in_all_layers() -> None:
     with pytest.raises(AssertionError, match=r"2 of 2 .*model\.layers\.0\.self_attn.*model\.layers\.1\.self_attn"):
-        qknorm.testing.assert_normalized(tiny("Llama", attention_bias=True), NUMBERS)
+        qknorm.testing.assert_normalized(tiny("llama", attention_bias=True), NUMBERS)
 
 
 @pytest.mark.parametrize("qk_norm", ["lp", None])

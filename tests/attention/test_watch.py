@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
 
 import qknorm
 from qknorm.attention.norms import LpKind
@@ -45,12 +46,6 @@ def test_equal_weights_have_all_the_entropy() -> None:
         assert layer["largest_logit"] == [0.0, 0.0]
 
 
-def test_a_huge_g_saturates() -> None:
-    for layer in diagnosed(gpt(qk_norm=LpKind(scale_init=1e5))):
-        assert max(layer["entropy"]) < 0.2
-        assert min(layer["saturated"]) > 0.6
-
-
 @pytest.mark.parametrize("p", [1.0, 2.0, 4.0])
 def test_no_logit_exceeds_its_bound(p: float) -> None:
     for layer in diagnosed(gpt(qk_norm=LpKind(p, scale_init=7.0, per_head_scale=True))):
@@ -59,11 +54,12 @@ def test_no_logit_exceeds_its_bound(p: float) -> None:
         assert all(logit <= bound * 1.0001 for logit, bound in zip(layer["largest_logit"], layer["bound"], strict=True))
 
 
-def test_numbers_are_those_of_the_formula() -> None:
-    attention = qknorm.QKNormAttention(32, 2, qk_norm=None).double()
+@pytest.mark.parametrize("qk_norm", [None, "lp"])
+def test_numbers_are_those_of_the_formula(qk_norm: str | None) -> None:
+    attention = qknorm.QKNormAttention(32, 2, qk_norm=qk_norm).double()
     x = torch.randn(2, 9, 32, dtype=torch.float64)
     q, k = (projection(x).view(2, 9, 2, 16).transpose(1, 2) for projection in (attention.q_proj, attention.k_proj))
-    logits = (q @ k.transpose(-2, -1) / 4).tril()
+    logits = (attention.q_norm(q) @ attention.k_norm(k).mT * attention.softmax_scale).tril()
     rows = attention.weights(x, is_causal=True)[:, :, 1:]  # the first has nothing to choose
     entropy = torch.special.entr(rows).sum(-1) / torch.arange(2, 10).log()
     with qknorm.watch(attention) as watched:
@@ -80,20 +76,7 @@ def test_numbers_are_those_of_the_formula() -> None:
 def test_rms_norms_have_a_g_that_is_measured() -> None:
     (layer, _) = diagnosed(gpt(qk_norm="rms"))
     assert layer["g"] == pytest.approx([4.0, 4.0], rel=0.01)  # √head_dim, where both weights are 1
-    assert layer["bound"] is None
-
-
-def test_norms_are_those_before_the_norm() -> None:
-    model = gpt()
-    torch.manual_seed(1)
-    before = diagnosed(model)[0]["q_norm"]
-    model.get_parameter("blocks.0.attention.q_proj.weight").data.mul_(3)
-    torch.manual_seed(1)
-    assert diagnosed(model)[0]["q_norm"] == pytest.approx([3 * norm for norm in before], rel=1e-5)
-
-
-def test_plain_attention_has_no_bound() -> None:
-    assert diagnosed(gpt(qk_norm="none"))[0]["bound"] is None
+    assert layer["bound"] is diagnosed(gpt(qk_norm="none"))[0]["bound"] is None
 
 
 def test_every_so_many_calls_are_looked_at() -> None:
@@ -106,16 +89,6 @@ def test_every_so_many_calls_are_looked_at() -> None:
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_watching_changes_nothing() -> None:
-    model, numbers = gpt(dropout=0.1), characters()
-    losses = []
-    for every in (1, 1000):
-        torch.manual_seed(1)
-        with qknorm.watch(model, every=every):
-            losses.append([model(numbers, numbers).item() for _ in range(3)])
-    assert losses[0] == losses[1]
-
-
 def test_a_call_that_fails_leaves_no_hooks() -> None:
     model = gpt()
     with qknorm.watch(model), pytest.raises(ValueError, match="do not fit"):
@@ -124,22 +97,16 @@ def test_a_call_that_fails_leaves_no_hooks() -> None:
 
 
 def test_a_compiled_model_is_seen_and_not_compiled_again() -> None:
-    graphs = []
-
-    def backend(graph: Any, _inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    attention = qknorm.QKNormAttention(32, 2)
+    backend, attention = CompileCounter(), qknorm.QKNormAttention(32, 2)
     x, compiled = torch.randn(1, 9, 32), torch.compile(attention, backend=backend)
     assert isinstance(compiled, nn.Module)
     compiled(x)
-    compiled_once = len(graphs)
+    compiled_once = backend.frame_count
     with qknorm.watch(compiled, every=2) as watched:
         for _ in range(4):
             compiled(x)
     assert [len(look.layers) for look in watched.looks] == [1, 1]
-    assert len(graphs) == compiled_once
+    assert backend.frame_count == compiled_once
 
 
 @pytest.mark.parametrize("kind", [qknorm.QKNormAttention, qknorm.MultiheadAttention])
@@ -160,17 +127,9 @@ def test_rows_and_table_show_every_head() -> None:
     assert [(row["layer"], row["head"]) for row in rows] == [
         (f"blocks.{block}.attention", head) for block in range(2) for head in range(2)
     ]
-    assert heading.split() == [
-        "layer",
-        "head",
-        "g",
-        "bound",
-        "largest_logit",
-        "entropy",
-        "saturated",
-        "q_norm",
-        "k_norm",
-    ]
+    columns = {"largest_logit", "entropy", "saturated", "q_norm", "k_norm"}
+    assert heading.split()[:4] == ["layer", "head", "g", "bound"]
+    assert set(heading.split()[4:]) == columns
     assert [line.split()[:3] for line in lines] == [[row["layer"], str(row["head"]), f"{row['g']:.3g}"] for row in rows]
 
 
@@ -217,18 +176,12 @@ def test_a_call_that_fails_is_not_warned_about() -> None:
 
 
 def test_two_watches_leave_compiling_as_it_was() -> None:
-    graphs = []
-
-    def backend(graph: Any, _inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    attention, x = qknorm.QKNormAttention(32, 2), torch.randn(2, 9, 32)
+    backend, attention, x = CompileCounter(), qknorm.QKNormAttention(32, 2), torch.randn(2, 9, 32)
     with qknorm.watch(attention) as a, qknorm.watch(attention, every=5) as b:
         attention(x)
         attention(x)
     torch.compile(lambda x: x + 1, backend=backend)(x)
-    assert graphs
+    assert backend.frame_count
     assert [len(watched.looks) for watched in (a, b)] == [1, 1]
     assert a.rows() == b.rows()
 
@@ -270,7 +223,7 @@ def test_multihead_attention_has_a_g_and_a_bound() -> None:
 
 
 def test_norms_of_a_grafted_projection_are_those_before_its_norm() -> None:
-    model, numbers = tiny("Llama"), torch.randint(31, (2, 9))
+    model, numbers = tiny("llama"), torch.randint(31, (2, 9))
     before = diagnose(model, numbers)[0]
     qknorm.graft(model, [numbers])
     after = diagnose(model, numbers)[0]
@@ -278,7 +231,7 @@ def test_norms_of_a_grafted_projection_are_those_before_its_norm() -> None:
     assert after["k_norm"] == pytest.approx(before["k_norm"], rel=1e-4)
 
 
-@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_norms_of_the_attention_interface_are_seen(family: str) -> None:
     model, numbers = tiny(family), torch.randint(31, (2, 9))
     plain = diagnose(model, numbers)[0]
@@ -292,7 +245,7 @@ def test_norms_of_the_attention_interface_are_seen(family: str) -> None:
 
 
 def test_a_layer_with_norms_of_the_attention_interface_is_not_grafted() -> None:
-    model = tiny("Llama")
+    model = tiny("llama")
     qknorm.hf.add_lp_norms(model)
     with pytest.raises(ValueError, match="no attention layer without query-key normalisation"):
         qknorm.graft(model, [torch.randint(31, (2, 9))])

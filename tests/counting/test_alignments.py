@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -89,14 +88,8 @@ def test_part_of_a_text_that_is_too_long_stands_for_all_of_it(monkeypatch: pytes
     table = count_translations([text], 100, lambda done, total: steps.append((done, total))).toarray()
     assert (table[:50].argmax(1) == dictionary).mean() >= 0.95
     assert steps[-1][1] == pytest.approx(cells / 3 * 6, rel=0.05)
-
-
-def test_progress_ends_where_it_said_it_would() -> None:
-    steps: list[tuple[int, int]] = []
-    count_translations([dictionary_text(10, 20)[0]] * 2, 20, lambda done, total: steps.append((done, total)))
     assert steps == sorted(steps)
-    assert steps[-1][0] == steps[-1][1]
-    assert len({total for _, total in steps}) == 1
+    assert {total for _, total in steps} == {steps[-1][0]}  # it ends where it said it would
 
 
 def test_of_a_very_long_sentence_the_beginning_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +128,4 @@ def test_distinct_keeps_the_first_of_each() -> None:
     first, second = [([1], [2, 3])], [([1, 2], [3])]
     directions = [encoded(first), encoded(second), encoded(turned(first)), encoded(second)]
     assert distinct(directions) == directions[:2]
-
-
-@pytest.mark.parametrize("directions", [[], [encoded([([1, 2], [3])])]])
-def test_the_table_is_sparse_and_small_numbers(directions: Sequence[FixedPairs]) -> None:
-    table = count_translations(directions, PIECES, unseen)
-    assert (table.format, table.dtype, table.shape) == ("csr", np.float32, (PIECES, PIECES))
+    assert count_translations([], PIECES, unseen).shape == (PIECES, PIECES)

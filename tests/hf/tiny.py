@@ -25,6 +25,14 @@ _SIZES: dict[str, Any] = {
     "eos_token_id": 2,
 }
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+_ROUTED = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
 _SLIDING = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
 _IMAGES = {
     "base_channels": 32,
@@ -44,25 +52,8 @@ _OWN: dict[str, dict[str, Any]] = {
     "stablelm": {"qk_layernorm": True, "use_qkv_bias": True},
     "persimmon": {"qk_layernorm": True, "num_key_value_heads": 4},
     "phi": {"qk_layernorm": True},
-    "glm4_moe": {
-        "use_qk_norm": True,
-        "attention_bias": True,
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 16,
-        "first_k_dense_replace": 1,
-        "n_group": 1,
-        "topk_group": 1,
-    },
-    "dots1": {
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 16,
-        "n_group": 1,
-        "topk_group": 1,
-        "first_k_dense_replace": 1,
-        "n_shared_experts": 1,
-    },
+    "glm4_moe": {"use_qk_norm": True, "attention_bias": True, **_ROUTED},
+    "dots1": {"n_shared_experts": 1, **_ROUTED},
     "flex_olmo": {"num_experts": 4, "num_experts_per_tok": 2},
     "minimax_m2": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "llama4_text": {

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 
-from qknorm import parameter_groups
 from qknorm.attention.norms import LpKind, QKNorm
 from qknorm.models.gpt import GPT, GPTConfig
 
@@ -55,10 +54,3 @@ def test_the_weights_do_not_depend_on_the_norm() -> None:
         weights.append([weight for name, weight in tiny(qk_norm).named_parameters() if "q_norm" not in name])
     for others in weights[1:]:
         assert all(torch.equal(a, b) for a, b in zip(weights[0], others, strict=True))
-
-
-def test_weight_decay_reaches_matrices_only() -> None:
-    model = tiny(LpKind(per_head_scale=True), bias=True)
-    decayed, undecayed = (group["params"] for group in parameter_groups(model, 0.1))
-    assert {parameter.dim() for parameter in decayed} == {2}
-    assert {parameter.dim() for parameter in undecayed} == {1}

@@ -117,13 +117,6 @@ def test_decoding_piece_by_piece_gives_the_probabilities_of_training(choices: di
     assert total / len(real) == pytest.approx(expected, rel=1e-4)
 
 
-def test_padding_changes_nothing() -> None:
-    translator = model().eval()
-    alone = [float(translator(Batch.of([source], [target]))) for source, target in (([5, 6, 7], [9, 10]), ([8], [11]))]
-    together = float(translator(Batch.of([[5, 6, 7], [8]], [[9, 10], [11]])))
-    assert together == pytest.approx((3 * alone[0] + 2 * alone[1]) / 5, rel=1e-5)
-
-
 def test_label_smoothing_is_spread_over_what_may_be_said() -> None:
     translator = model().train()
     translator.config = dataclasses.replace(translator.config, label_smoothing=0.0)

@@ -565,6 +565,18 @@ _SHARED: dict[str, Make] = {
 _QUERY, _KEYS = torch.randn(3, 4, 1, 8), torch.randn(2, 2, 6, 8)
 _ZEROS = torch.zeros(3, 5, dtype=torch.int64)
 
+
+def _wrong_sides(numbers: Tensor, *rest: Any) -> dict[str, Callable[[], Arguments]]:
+    """Queries, keys and values that do not belong together, before the other arguments."""
+    return {
+        "heads that do not divide": lambda: (_QUERY[:, :3], _KEYS, _KEYS, numbers, *rest),
+        "another head dimension": lambda: (_QUERY[..., :7], _KEYS, _KEYS, numbers, *rest),
+        "fewer values than keys": lambda: (_QUERY, _KEYS, _KEYS[:, :, :4], numbers, *rest),
+        "fewer entries of values": lambda: (_QUERY, _KEYS, _KEYS[:1], numbers + 1, *rest),
+        "keys of two dimensions": lambda: (_QUERY, _KEYS[0, 0], _KEYS[0, 0], numbers, *rest),
+    }
+
+
 _DECODING_ROWS = (
     Row(
         "attend_to_history",
@@ -576,11 +588,7 @@ _DECODING_ROWS = (
             "history of other rows": lambda: (_QUERY, _KEYS, _KEYS, _ZEROS[:2], 1.0),
             "history beyond the room": lambda: (_QUERY, _KEYS, _KEYS, torch.zeros(3, 7, dtype=torch.int64), 1.0),
             "history of one dimension": lambda: (_QUERY, _KEYS, _KEYS, _ZEROS[:, 0], 1.0),
-            "heads that do not divide": lambda: (_QUERY[:, :3], _KEYS, _KEYS, _ZEROS, 1.0),
-            "another head dimension": lambda: (_QUERY[..., :7], _KEYS, _KEYS, _ZEROS, 1.0),
-            "fewer values than keys": lambda: (_QUERY, _KEYS, _KEYS[:, :, :4], _ZEROS, 1.0),
-            "fewer entries of values": lambda: (_QUERY, _KEYS, _KEYS[:1], _ZEROS + 1, 1.0),
-            "keys of two dimensions": lambda: (_QUERY, _KEYS[0, 0], _KEYS[0, 0], _ZEROS, 1.0),
+            **_wrong_sides(_ZEROS, 1.0),
         },
     ),
     Row(
@@ -592,10 +600,7 @@ _DECODING_ROWS = (
         wrong={
             "entries of other rows": lambda: (_QUERY, _KEYS, _KEYS, _ZEROS[:2, 0], torch.tensor([6, 6]), 1.0),
             "lengths of other entries": lambda: (_QUERY, _KEYS, _KEYS, _ZEROS[:, 0], torch.tensor([6, 6, 6]), 1.0),
-            "heads that do not divide": lambda: (_QUERY[:, :3], _KEYS, _KEYS, _ZEROS[:, 0], torch.tensor([6, 6]), 1.0),
-            "another head dimension": lambda: (_QUERY[..., :7], _KEYS, _KEYS, _ZEROS[:, 0], torch.tensor([6, 6]), 1.0),
-            "fewer values than keys": lambda: (_QUERY, _KEYS, _KEYS[:, :, :4], _ZEROS[:, 0], torch.tensor([6, 6]), 1.0),
-            "fewer entries of values": lambda: (_QUERY, _KEYS, _KEYS[:1], _ZEROS[:, 0] + 1, torch.tensor([6, 6]), 1.0),
+            **_wrong_sides(_ZEROS[:, 0], torch.tensor([6, 6]), 1.0),
         },
     ),
     Row(

@@ -13,22 +13,17 @@ def zeros(*shape: int) -> torch.Tensor:
     return torch.zeros(shape)
 
 
+def heads(query: tuple[int, ...], key: tuple[int, ...], enable_gqa: bool) -> None:
+    checks.heads(zeros(*query), zeros(*key), zeros(*key), enable_gqa)
+
+
 @pytest.mark.parametrize(
     ("check", "message"),
     [
         (lambda: checks.probability("dropout_p", 1.5), "dropout_p must be between 0 and 1, not 1.5"),
-        (
-            lambda: checks.heads(zeros(3, 4), zeros(3, 4), zeros(3, 4), False),
-            "must be (..., heads, length, head_dim)",
-        ),
-        (
-            lambda: checks.heads(zeros(4, 1, 8), zeros(2, 1, 8), zeros(2, 1, 8), False),
-            "query has 4 heads, key 2 and value 2: fewer key and value heads need enable_gqa=True",
-        ),
-        (
-            lambda: checks.heads(zeros(4, 1, 8), zeros(3, 1, 8), zeros(3, 1, 8), True),
-            "must divide those of the query",
-        ),
+        (lambda: heads((3, 4), (3, 4), False), "must be (..., heads, length, head_dim)"),
+        (lambda: heads((4, 1, 8), (2, 1, 8), False), "fewer key and value heads need enable_gqa=True"),
+        (lambda: heads((4, 1, 8), (3, 1, 8), True), "must divide those of the query"),
         (
             lambda: checks.key_values(zeros(1, 2, 3, 4), zeros(1, 2, 5, 4)),
             "of the same positions, not (1, 2, 3, 4) and",
@@ -46,19 +41,11 @@ def test_a_mistake_is_one_sentence(check: Callable[[], None], message: str) -> N
 def test_numbers_of_another_type_are_a_type_error() -> None:
     with pytest.raises(TypeError, match=r"entries must hold whole numbers of type torch\.int64, not torch\.int32"):
         checks.numbers("entries", torch.zeros(3, dtype=torch.int32))
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.complex64])
-def test_a_mask_of_another_type_is_a_type_error(dtype: torch.dtype) -> None:
-    with pytest.raises(TypeError, match=f"attn_mask must be boolean or floating-point, not {dtype}"):
-        checks.mask(torch.zeros(3, 3, dtype=dtype))
+    with pytest.raises(TypeError, match=r"attn_mask must be boolean or floating-point, not torch\.uint8"):
+        checks.mask(torch.zeros(3, 3, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize("mask", [None, zeros(3, 3), zeros(3, 3).bool(), zeros(3, 3).half()])
-def test_masks_of_booleans_and_floats_pass(mask: torch.Tensor | None) -> None:
+def test_masks_of_booleans_and_floats_and_shared_heads_pass(mask: torch.Tensor | None) -> None:
     checks.mask(mask)
-
-
-def test_fewer_key_heads_may_be_shared_where_that_is_asked_for() -> None:
-    checks.heads(zeros(4, 1, 8), zeros(2, 1, 8), zeros(2, 1, 8), enable_gqa=True)
-    checks.heads(zeros(4, 1, 8), zeros(1, 1, 8), zeros(1, 1, 8), enable_gqa=False)
+    heads((4, 1, 8), (2, 1, 8), enable_gqa=True)

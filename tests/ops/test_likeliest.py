@@ -38,10 +38,3 @@ def test_impossible_pieces_stay_impossible() -> None:
     values, indices, _ = likeliest(logits, 3)
     assert indices[0, 0] == 70
     torch.testing.assert_close(values, torch.tensor([[0.0, -torch.inf, -torch.inf]]), atol=1e-6, rtol=0)
-
-
-@pytest.mark.usefixtures("_route")
-@pytest.mark.parametrize(("shape", "k"), [((2, 5), 6), ((2, 5), 0), ((5,), 1), ((1, 2, 5), 1)])
-def test_more_of_the_likeliest_than_there_are_is_refused(shape: tuple[int, ...], k: int) -> None:
-    with pytest.raises(ValueError, match=f"the likeliest {k} of each row cannot be had"):
-        likeliest(torch.randn(shape), k)

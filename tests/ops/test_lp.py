@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from qknorm.ops import _dispatch, lp
 from qknorm.ops.lp import scaled_lp_normalize
-from qknorm.ops.rotary import Rotary, turned
+from qknorm.ops.rotary import Pairing, Rotary, turned
 from tests.attention import reference
 from tests.ops.kernels import use_route
+from tests.ops.test_rotary import PAIRINGS, tables_of, turned_as_complex_numbers
 
 EPS = 1e-12
-PAIRINGS = pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "neighbours"])
 
 
 @pytest.fixture(params=["kernel", "twin", "formula"])
@@ -28,34 +27,17 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 every_route = pytest.mark.usefixtures("route")
 
 
-def tables(angles: Tensor, interleaved: bool) -> Rotary:
-    """The tables of angles (..., length, pairs), each of which stands at both places of its pair."""
-    doubled = angles.repeat_interleave(2, -1) if interleaved else torch.cat((angles, angles), -1)
-    return Rotary(doubled.cos(), doubled.sin(), "interleaved" if interleaved else "half")
-
-
-def turned_as_complex_numbers(x: Tensor, angles: Tensor, interleaved: bool) -> Tensor:
-    """A pair is a complex number, and multiplied by e^(i·angle)."""
-    dim = 2 * angles.shape[-1]
-    real, imaginary = (x[..., :dim:2], x[..., 1:dim:2]) if interleaved else x[..., :dim].chunk(2, -1)
-    angles = angles.unsqueeze(1) if angles.dim() == 3 else angles
-    turned = torch.complex(real, imaginary) * torch.polar(torch.ones_like(angles), angles)
-    parts = (turned.real, turned.imag)
-    both = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
-    return torch.cat((both, x[..., dim:]), -1)
-
-
 @every_route
 @PAIRINGS
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0, torch.inf])
 @pytest.mark.parametrize("planes", [8, 3])
-def test_rows_are_normalised_over_all_entries_and_then_turned(p: float, planes: int, interleaved: bool) -> None:
+def test_rows_are_normalised_over_all_entries_and_then_turned(p: float, planes: int, pairing: Pairing) -> None:
     x = torch.randn(2, 5, 3, 16).transpose(1, 2).requires_grad_()
     g, drawn, dy = torch.randn(3, requires_grad=True), torch.randn(5, planes), torch.randn(2, 3, 5, 16)
-    y = scaled_lp_normalize(x, g, p, EPS, tables(drawn, interleaved))
+    y = scaled_lp_normalize(x, g, p, EPS, tables_of(drawn, pairing))
     wide_x, wide_g = (tensor.detach().double().requires_grad_() for tensor in (x, g))
     expected = turned_as_complex_numbers(
-        wide_g.view(-1, 1, 1) * reference.normalize(wide_x, p), drawn.double(), interleaved
+        wide_g.view(-1, 1, 1) * reference.normalize(wide_x, p), drawn.double(), pairing
     )
     actual = (y, *torch.autograd.grad(y, (x, g), dy))
     for ours, theirs in zip(
@@ -68,7 +50,7 @@ def test_rows_are_normalised_over_all_entries_and_then_turned(p: float, planes: 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_tables_may_have_any_precision(dtype: torch.dtype) -> None:
     x, drawn = torch.randn(2, 3, 5, 16), torch.randn(5, 8)
-    cos, sin, _ = tables(drawn, False)
+    cos, sin, _ = tables_of(drawn, "half")
     narrow = Rotary(cos.to(dtype), sin.to(dtype))
     wide = Rotary(narrow.cos.double(), narrow.sin.double())
     result = scaled_lp_normalize(x, None, 2.0, EPS, narrow)
@@ -93,6 +75,6 @@ def test_the_operator_itself_refuses_a_gradient_of_angles() -> None:
 
 
 def test_vmap_passes_through_the_turn() -> None:
-    x, rotary = torch.randn(4, 2, 3, 5, 8), tables(torch.randn(5, 4), True)
+    x, rotary = torch.randn(4, 2, 3, 5, 8), tables_of(torch.randn(5, 4), "interleaved")
     result = torch.func.vmap(lambda x: scaled_lp_normalize(x, None, 2.0, EPS, rotary))(x)
     torch.testing.assert_close(result[1], scaled_lp_normalize(x[1], None, 2.0, EPS, rotary))

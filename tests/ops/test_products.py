@@ -8,6 +8,7 @@ from torch import Tensor
 
 from qknorm.ops import products
 from qknorm.ops.products import product
+from tests.ops.modes import Watch
 
 
 @pytest.fixture(params=[False, True], ids=["this processor", "one without half products"])
@@ -44,15 +45,7 @@ def test_other_numbers_are_multiplied_as_they_are() -> None:
 def test_a_processor_without_them_is_not_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would multiply one number after another."""
     monkeypatch.setattr(products, "HAS_HALF_PRODUCTS", False)
-    seen = []
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            if function is torch.ops.aten.mm.default:
-                seen.append(args[0].dtype)
-            return function(*args, **kwargs or {})
-
     a = torch.randn(4, 4).bfloat16()
-    with Watch():
+    with Watch() as watch:
         product(a, a)
-    assert seen == [torch.float32]
+    assert dict(zip(watch.seen, watch.types, strict=True))["aten::mm"] == {torch.float32}

@@ -9,10 +9,20 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_as_many_are_kept_as_p_says(p: float) -> None:
-    share = kept(torch.tensor(7), 100, 1000, p, CPU).double().mean()
-    assert float(share) == pytest.approx(1 - p, abs=0.01)
+def test_as_many_are_kept_as_p_says_in_every_row_and_column(p: float) -> None:
+    places = kept(torch.tensor(7), 100, 1000, p, CPU).double()
+    for share, several in ((places.mean(), 1e5), (places.mean(0), 100), (places.mean(1), 1000)):
+        assert (share - (1 - p)).abs().max() < 5 * (p * (1 - p) / several) ** 0.5
     assert factor(p) == pytest.approx(1 / (1 - p))
+
+
+def test_neighbours_and_calls_are_drawn_independently() -> None:
+    """What operators draw is this, by kernel or twin: test_table.py."""
+    first, second = (2 * kept(new_seed(), 1000, 1030, 0.5, CPU).double() - 1 for _ in range(2))
+    assert abs(float((first * second).mean())) < 5e-3
+    for distance in (1, 2, 16, 999):
+        assert abs(float((first[:-distance] * first[distance:]).mean())) < 5 / (first[distance:].numel()) ** 0.5
+        assert abs(float((first[:, :-distance] * first[:, distance:]).mean())) < 5 / first[:, distance:].numel() ** 0.5
 
 
 def test_a_place_is_dropped_or_kept_whatever_lies_beside_it() -> None:

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from qknorm import QKNormAttention, Rotary, qk_attention
+from qknorm import QKNormAttention, Rotary
 from qknorm.ops.rotary import Pairing, rotate
-from tests.attention import reference
 from tests.attention.test_cache import cache_of
 from tests.attention.test_module import DIM, HEADS, KINDS, LENGTH, kind_name, sequence, split
 
@@ -25,16 +23,21 @@ def angles(length: int, width: int, start: int = 0) -> Tensor:
 
 def tables(length: int, width: int = HEAD_DIM, pairing: Pairing = "half", start: int = 0) -> Rotary:
     """Cosines and sines as transformers makes them for the pairing."""
-    result = angles(length, width, start)
-    each = torch.cat([result, result], -1) if pairing == "half" else result.repeat_interleave(2, -1)
+    return tables_of(angles(length, width, start), pairing)
+
+
+def tables_of(angles: Tensor, pairing: Pairing) -> Rotary:
+    """The tables of angles (..., length, pairs), each of which stands at both places of its pair."""
+    each = torch.cat([angles, angles], -1) if pairing == "half" else angles.repeat_interleave(2, -1)
     return Rotary(each.cos().float(), each.sin().float(), pairing)
 
 
-def turned_as_complex_numbers(x: Tensor, pairing: Pairing, width: int) -> Tensor:
+def turned_as_complex_numbers(x: Tensor, angles: Tensor, pairing: Pairing) -> Tensor:
     """The formula of the paper: a pair is a complex number, a position a factor e^(i·angle)."""
+    width = 2 * angles.shape[-1]
     turned, rest = x.double().split([width, x.shape[-1] - width], -1)
     planes = turned.unflatten(-1, (2, -1)).transpose(-1, -2) if pairing == "half" else turned.unflatten(-1, (-1, 2))
-    product = torch.view_as_complex(planes.contiguous()) * torch.exp(1j * angles(x.shape[-2], width))
+    product = torch.view_as_complex(planes.contiguous()) * torch.exp(1j * angles)
     planes = torch.view_as_real(product)
     turned = (planes.transpose(-1, -2) if pairing == "half" else planes).flatten(-2)
     return torch.cat([turned, rest], -1)
@@ -48,32 +51,8 @@ def test_pairs_are_turned_like_complex_numbers(pairing: Pairing, width: int, dty
     actual = rotate(x, tables(LENGTH, width, pairing))
     assert actual.dtype == dtype
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
-    expected = turned_as_complex_numbers(x, pairing, width)
+    expected = turned_as_complex_numbers(x, angles(LENGTH, width), pairing)
     torch.testing.assert_close(actual.double(), expected, rtol=tolerance, atol=tolerance)
-
-
-def test_each_entry_of_the_batch_may_have_positions_of_its_own() -> None:
-    x = torch.randn(2, HEADS, LENGTH, HEAD_DIM)
-    near, far = tables(LENGTH), tables(LENGTH, start=100)
-    result = rotate(x, (torch.stack([near.cos, far.cos]), torch.stack([near.sin, far.sin])))
-    assert torch.allclose(result[0], rotate(x[0], near), atol=1e-6)
-    assert torch.allclose(result[1], rotate(x[1], far), atol=1e-6)
-
-
-@PAIRINGS
-@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf])
-def test_attention_normalises_first_and_then_turns(p: float, pairing: Pairing) -> None:
-    q, k, v = torch.randn(3, 2, HEADS, LENGTH, HEAD_DIM, dtype=torch.float64)
-    turned = [turned_as_complex_numbers(reference.normalize(side, p), pairing, HEAD_DIM) for side in (q, k)]
-    expected = (5.0 * turned[0] @ turned[1].transpose(-1, -2)).softmax(-1) @ v
-    assert torch.allclose(qk_attention(q, k, v, 5.0, p=p, rotary=tables(LENGTH, pairing=pairing)), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("p", [1.5, 2.0, 3.0])
-def test_only_the_distance_of_positions_counts(p: float) -> None:
-    q, k, v = torch.randn(3, 1, HEADS, LENGTH, HEAD_DIM)
-    here, there = (qk_attention(q, k, v, 5.0, p=p, rotary=tables(LENGTH, start=start)) for start in (0, 50))
-    assert torch.allclose(here, there, atol=1e-4)
 
 
 @PAIRINGS
