@@ -66,21 +66,23 @@ def train(
 
     with processes.together():
         if more:
-            _add(recipe, [*more, *map(Path, settings or [])], minutes)
+            _add(recipe, more, settings or [], minutes)
         else:
             extra = _Extra(related, also, mono_target or [])
             _train(recipe, settings or [], src, tgt, extra, parent, minutes, resume, runs)
 
 
-def _add(folder: Path | None, files: list[Path], minutes: float | None) -> None:
-    """Let another run go on from one with more text; the second of two files is read as a setting."""
+def _add(folder: Path | None, files: list[Path], settings: list[str], minutes: float | None) -> None:
+    """Let another run go on from one with more text; the second of two files stands among the settings."""
     from qknorm import processes
     from qknorm.runs.translator_run import TranslatorRun
     from qknorm.training.added import add
 
     if folder is None or not folder.is_dir():
         raise InputError("--add belongs to the folder of a run: qknorm train runs/mine --add new.en new.gl")
-    add(TranslatorRun.open(folder), files, minutes, Screen(quiet=processes.rank() > 0))
+    files += [Path(text) for text in settings if "=" not in text]
+    changes = [text for text in settings if "=" in text]
+    add(TranslatorRun.open(folder), files, changes, minutes, Screen(quiet=processes.rank() > 0))
 
 
 class _Extra(NamedTuple):

@@ -18,7 +18,8 @@ from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
 from qknorm.metrics.table import METRICS
-from qknorm.runs.recipe import BorrowedRecipe, Recipe, checked, merged
+from qknorm.runs.recipe import BorrowedRecipe, make_recipe
+from qknorm.runs.run import folder_of
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.runs.writer import only_writer
 from qknorm.screen import Screen
@@ -30,42 +31,53 @@ _HELD_OUT_EVERY, _MOST_HELD_OUT = 10, 200  # pairs of the new text, to see what 
 _FEWEST_TO_HOLD_OUT = 50  # pairs below which all are learned from
 
 
-def add(run: TranslatorRun, files: Sequence[Path], minutes: float | None, console: Screen) -> None:
+def add(
+    run: TranslatorRun, files: Sequence[Path], settings: Sequence[str], minutes: float | None, console: Screen
+) -> None:
     """Train another run beside this one, which goes on from it with more text."""
-    recipe, folder = run.recipe, _beside(run.folder)
+    recipe = run.recipe
     if recipe.data.pairs:
         raise InputError(f"{run.folder} translates several language pairs; more text can be added to a run of one only")
     if not run.tests():
         raise InputError(f"{run.folder} has not ended yet, so nothing can be added to it; let it end first")
     pairs = read_added(files, recipe.data.languages)
-    texts = {name: folder / "added" / name for name in ("train", "dev")}
-    new = processes.from_first(lambda: _write(pairs, texts))
-    old = run.corpus.pairs[0].kept
+    share = len(pairs) / run.corpus.pairs[0].kept
     if minutes is None:
-        minutes = planner.minutes_to_add(run.metrics()[-1].seconds / 60, new / old)
+        minutes = planner.minutes_to_add(run.metrics()[-1].seconds / 60, share)
+    name = _free_name(run.folder.resolve())
+    content = {
+        "name": name,
+        "parent": str(run.folder),
+        "minutes": minutes,
+        "data": recipe.data.model_dump(),
+        "training": {"seed": recipe.training.seed},
+        "decoding": recipe.decoding.model_dump(),
+    }
+    given = make_recipe(content, settings, f"what goes on from {run.folder}")
+    folder = folder_of(given.name, run.folder.resolve().parent)
+    texts = {name: folder / "added" / name for name in ("train", "dev")}
     source, target = _sides(texts["train"])
     extra = BorrowedRecipe(
         kind="parallel",
         source=str(source),
         target=str(target),
         languages=recipe.data.languages,
-        weight=planner.weight_of_added(new / old),
+        weight=planner.weight_of_added(share),
     )
-    data = recipe.data.model_dump() | {"extra": [*recipe.data.extra, extra]}
-    content = {"name": folder.name, "parent": str(run.folder), "minutes": minutes, "data": data}
-    kept = {"training": {"seed": recipe.training.seed}, "decoding": recipe.decoding.model_dump()}
     with only_writer(folder) if processes.rank() == 0 else contextlib.nullcontext():
-        train(checked(Recipe, merged(content, kept), str(folder)), folder, console, resume=False)
+        processes.from_first(lambda: _write(pairs, texts))
+        data = given.data.model_copy(update={"extra": (*given.data.extra, extra)})
+        train(given.model_copy(update={"data": data}), folder, console, resume=False)
     if processes.rank() == 0:
         _compare(run, TranslatorRun(folder), texts["dev"], console)
 
 
-def _beside(folder: Path) -> Path:
-    """The next folder that is free: mine-2, mine-3 and so on."""
-    name, _, number = folder.resolve().name.rpartition("-")
-    stem, first = (name, int(number) + 1) if name and number.isdigit() else (folder.resolve().name, 2)
-    beside = (folder.resolve().with_name(f"{stem}-{count}") for count in itertools.count(first))
-    return next(path for path in beside if not path.exists())
+def _free_name(folder: Path) -> str:
+    """Of the next folder beside it: mine-2, mine-3 and so on."""
+    stem, _, number = folder.name.rpartition("-")
+    stem, first = (stem, int(number) + 1) if stem and number.isdigit() else (folder.name, 2)
+    names = (f"{stem}-{count}" for count in itertools.count(first))
+    return next(name for name in names if not folder.with_name(name).exists())
 
 
 def read_added(files: Sequence[Path], languages: tuple[str, str]) -> list[Pair]:
@@ -78,8 +90,8 @@ def read_added(files: Sequence[Path], languages: tuple[str, str]) -> list[Pair]:
     return pairs
 
 
-def _write(pairs: Sequence[Pair], texts: dict[str, Path]) -> int:
-    """The new pairs as files, some of them to see what they brought; returns how many are learned from."""
+def _write(pairs: Sequence[Pair], texts: dict[str, Path]) -> None:
+    """The new pairs as files, some of them to see what they brought."""
     whole = [pair for pair in dict.fromkeys(pairs) if pair.source.strip() and pair.target.strip()]
     every = max(_HELD_OUT_EVERY, len(whole) // _MOST_HELD_OUT) if len(whole) >= _FEWEST_TO_HOLD_OUT else len(whole) + 1
     held_out = whole[every - 1 :: every]
@@ -87,7 +99,6 @@ def _write(pairs: Sequence[Pair], texts: dict[str, Path]) -> int:
     for text, chosen in ((texts["train"], [pair for pair in whole if pair not in held_out]), (texts["dev"], held_out)):
         for path, lines in zip(_sides(text), zip(*chosen, strict=True) if chosen else ((), ()), strict=True):
             write_lines(path, lines)
-    return len(whole) - len(held_out)
 
 
 def _sides(text: Path) -> tuple[Path, Path]:

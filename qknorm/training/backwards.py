@@ -71,12 +71,8 @@ def _backwards(recipe: Recipe, minutes: float, folder: Path) -> Recipe:
     source, target = recipe.data.languages
     files = _written(prepared, folder / _TEXT)
     extra = [_turned(extra).model_dump() for extra in parallel]
-    content = {
-        "name": _FOLDER,
-        "minutes": minutes,
-        "data": {**files, "languages": (target, source), "scheme": recipe.data.scheme, "extra": extra},
-        "training": {"seed": recipe.training.seed},
-    }
+    turned = {**files, "languages": (target, source), "extra": extra}
+    content = {**given, "name": _FOLDER, "minutes": minutes, "data": given["data"] | turned, "parent": None}
     return checked(Recipe, content, "the recipe of the opposite direction")
 
 
