@@ -98,10 +98,8 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write_lines(files / f"{name}.{language}", (pair[side] for pair in chosen))
     others = ("other.en", "other.gl", "related.en", "related.pt", "more.gl")
     for name, language in (file.split(".") for file in others):
-        own = language if (files / f"{other}.{language}").exists() else "gl"
-        write_lines(
-            files / f"{name}.{language}", (f"{line} {len(line)}" for line in read_lines(files / f"{other}.{own}"))
-        )
+        lines = read_lines(files / ("mine.en" if language == "en" else "mine.gl"))
+        write_lines(files / f"{name}.{language}", (f"{line} {len(line)}" for line in lines))
     write_lines(files / "my.txt", ["ROMEO:", *read_lines(files / "mine.en")])
     units = "".join(
         f'<tu><tuv xml:lang="en"><seg>{english}</seg></tuv><tuv xml:lang="gl"><seg>{galician}</seg></tuv></tu>'
