@@ -30,6 +30,7 @@ from qknorm.commands.report import report
 from qknorm.commands.reproduce import reproduce
 from qknorm.commands.score import score
 from qknorm.commands.sweep import sweep
+from qknorm.commands.synthesize import synthesize
 from qknorm.commands.train import train
 from qknorm.commands.translate import translate
 from qknorm.memory import keep_freed_memory
@@ -45,6 +46,7 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.command(short_help="Train a translator or a language model, and score it.")(train)
 app.command(short_help="Translate lines of text.")(translate)
+app.command(short_help="Translate text to learn from it.")(synthesize)
 app.command(short_help="Score translations: BLEU, chrF, TER.")(score)
 app.command(short_help="Tell whether systems differ by more than chance.")(compare)
 app.command(short_help="Let a language model continue a prompt.")(generate)

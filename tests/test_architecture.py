@@ -65,6 +65,10 @@ TESTED_BY = {
     "runs/recipe_part.py": "runs/test_recipe.py",
     "tasks/description.py": "tasks/test_table.py",
     "training/loggers/logger.py": "training/loggers/test_table.py",
+    "data/corpus_report.py": "data/test_prepared.py",
+    "training/added.py": "journeys/test_adding.py",
+    "training/backwards.py": "journeys/test_borrowing.py",
+    "training/parents.py": "journeys/test_adding.py",
     "training/planned.py": "journeys/test_planning.py",
     "training/speed.py": "journeys/test_planning.py",
 }

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from qknorm.data.cleaning import dropped_row
+from qknorm.data.importers import Pair
+from qknorm.data.textfiles import replacing
 from qknorm.decoding.translator import Translation, Translator
 
+KEPT = "kept"
+"""What is counted of lines whose translation is plausible."""
 _LONGER, _AT_LEAST = 3, 10  # times as many words as the line, of translations of at least this many words
 _ROW, _REPEATED = 3, 3  # words in a row that stand this often in a translation: the model went round in circles
 
@@ -25,6 +31,21 @@ def synthesize(translator: Translator, lines: Iterable[str]) -> Iterator[Synthet
     """Yield what becomes of each line, in bounded memory."""
     for best, *_ in translator.translations(lines):
         yield Synthetic(best.source, best, _reason_to_drop(best.source, best.text))
+
+
+def write(made: Iterable[Synthetic], lines: Path, translations: Path, dropped: Path) -> Counter[str]:
+    """Keep lines and their translations side by side, and what is implausible with its reason; returns how many."""
+    counts = Counter[str]()
+    with replacing(translations) as here, replacing(lines) as there, replacing(dropped) as left_out:
+        left_out.write(b"line\treason\tsource\ttarget\n")
+        for number, one in enumerate(made, start=1):
+            counts[one.reason or KEPT] += 1
+            if one.reason is not None:
+                left_out.write(dropped_row(number, one.reason, Pair(one.line, one.translation.text)))
+                continue
+            there.write(one.line.encode() + b"\n")
+            here.write(one.translation.text.encode() + b"\n")
+    return counts
 
 
 def _reason_to_drop(line: str, translation: str) -> str | None:

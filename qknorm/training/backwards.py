@@ -1,7 +1,7 @@
 """Text in the target language alone becomes pairs: a model of the opposite direction translates it back.
 
 RUN/backwards/  that model, a run of its own, and in text/ what it learned: one's own pairs without dev and test
-RUN/synthetic/  1.source  1.target  1-dropped.tsv: of the first text in one language, and so on
+RUN/synthetic/  1.source  1.target  1-dropped.tsv: of the first text in one language, and so on; the source comes last
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from qknorm import processes
-from qknorm.data.cleaning import dropped_row
-from qknorm.data.importers import Pair
+from qknorm.data.conventions import Convention
 from qknorm.data.prepared import Prepared
 from qknorm.data.splits import SPLITS
-from qknorm.data.textfiles import read_lines, replacing, write_lines
-from qknorm.decoding.synthesis import Synthetic, synthesize
+from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.decoding.synthesis import KEPT, Synthetic, synthesize, write
 from qknorm.decoding.translator import Translator
 from qknorm.errors import InputError
 from qknorm.runs.recipe import BorrowedRecipe, Recipe, checked, laid_over_plan, merged
@@ -109,7 +108,7 @@ def _translated_back(recipe: Recipe, run: TranslatorRun, console: Screen) -> tup
         if extra.source is None:
             number = 1 + alone.index(extra)
             source, target = folder / f"{number}.source", folder / f"{number}.target"
-            if not source.exists():  # the last to be written
+            if not source.exists():
                 translator = translator or Translator.load(run.folder).greedy()
                 _translate_back(Path(extra.target), source, target, translator, seconds, console)
             if not source.stat().st_size:
@@ -123,24 +122,15 @@ def _translate_back(
     file: Path, source: Path, target: Path, translator: Translator, seconds: float, console: Screen
 ) -> None:
     """As many sentences as there is time for, drawn at random; and what nobody should learn from, with its reason."""
-    lines = _worth_translating(file)
-    kept: list[Synthetic] = []
+    usual = Convention.of(read_lines(target.parents[1] / _FOLDER / _TEXT / "train.source"))
+    lines = _worth_translating(file, usual, translator.source)
     columns = (TextColumn("translating back"), BarColumn(), TimeRemainingColumn())
     hidden = not console.is_terminal or console.quiet
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        bar = progress.add_task("", total=len(lines))
-        with replacing(source.with_name(f"{source.stem}-dropped.tsv")) as dropped:
-            dropped.write(b"line\treason\tsource\ttarget\n")
-            for number, made in enumerate(_within(seconds, translator, lines), start=1):
-                progress.update(bar, completed=number)
-                if made.reason is None:
-                    kept.append(made)
-                else:
-                    dropped.write(dropped_row(number, made.reason, Pair(made.translation.text, made.line)))
-    write_lines(target, (made.line for made in kept))
-    write_lines(source, (made.translation.text for made in kept))
-    console.print(f"{len(kept):,} of {len(lines):,} sentences of {file} were translated back: {source}")
-    if not kept:
+        made = progress.track(_within(seconds, translator, lines), len(lines))
+        counts = write(made, lines=target, translations=source, dropped=source.with_name(f"{source.stem}-dropped.tsv"))
+    console.print(f"{counts[KEPT]:,} of {len(lines):,} sentences of {file} were translated back: {source}")
+    if not counts[KEPT]:
         console.print("warning: the model of the opposite direction is too weak for it: nothing of it is learned from")
 
 
@@ -152,9 +142,10 @@ def _within(seconds: float, translator: Translator, lines: Collection[str]) -> I
             return
 
 
-def _worth_translating(file: Path) -> list[str]:
-    """Different sentences of a usual length, in an order by chance, which is always the same."""
-    lines = dict.fromkeys(" ".join(line.split()) for line in read_lines(file))
+def _worth_translating(file: Path, usual: Convention, language: str) -> list[str]:
+    """Different sentences of a usual length, written as one's own, in an order by chance that is always the same."""
+    written = usual.of_others(read_lines(file), Convention.of(read_lines(file)), language)
+    lines = dict.fromkeys(" ".join(line.split()) for line in written)
     chosen = [line for line in lines if _FEWEST_WORDS <= len(line.split()) <= _MOST_WORDS]
     if not chosen:
         raise InputError(f"{file} has no sentence of {_FEWEST_WORDS} to {_MOST_WORDS} words to translate back")

@@ -131,3 +131,15 @@ def test_what_cannot_be_borrowed_is_said_in_one_sentence(
     assert sentence in done.errors
     assert len(done.errors.strip().splitlines()) == 1
     assert not (workplace / "runs" / "train" / "recipe.yaml").exists()
+
+
+def test_what_is_made_stands_side_by_side_and_the_rest_has_its_reason(command: Command, trained_run: Path) -> None:
+    done = command("synthesize", str(trained_run), str(trained_run / "test" / "source.txt"), "-o", "made")
+    assert done.code == 0, done.errors
+    lines, made = (list(read_lines(Path(f"made.{code}"))) for code in ("src", "tgt"))
+    dropped = [row.split("\t") for row in read_lines(Path("made.dropped.tsv"))][1:]
+    sources = list(read_lines(trained_run / "test" / "source.txt"))
+    assert len(lines) == len(made) == json.loads(Path("made.json").read_text())["lines"]["kept"]
+    assert lines == [line for number, line in enumerate(sources, 1) if str(number) not in {row[0] for row in dropped}]
+    again = command("synthesize", str(trained_run), str(trained_run / "test" / "source.txt"), "-o", "made")
+    assert (again.code, len(again.errors.splitlines())) == (2, 1)
