@@ -14,6 +14,7 @@ from qknorm.runs.any_recipe import RECIPES, SWEEP_KEYS
 from qknorm.runs.choices import OneOf
 from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import AnyRecipe, parts_of
+from qknorm.runs.recipe_part import RecipePart
 
 _INTRODUCTION = """\
 # Every key of a recipe
@@ -67,6 +68,16 @@ def _recipe(kind: type[AnyRecipe]) -> Iterator[str]:
     yield f"## {kind.title}\n\n{kind.__doc__}\n\n{_keys(top)}"
     for name, part in parts.items():
         yield f"### {kind.title}: `{name}`\n\n{part.__doc__}\n\n{_keys(part.model_fields)}"
+        for key, entry in _lists_of_others(part):
+            yield f"#### {kind.title}: an entry of `{name}.{key}`\n\n{entry.__doc__}\n\n{_keys(entry.model_fields)}"
+
+
+def _lists_of_others(part: type[RecipePart]) -> Iterator[tuple[str, type[RecipePart]]]:
+    """The keys whose entries have keys of their own, unless these are among those of the part."""
+    for key, field in part.model_fields.items():
+        entry = (*get_args(field.annotation), None)[0]
+        if isinstance(entry, type) and issubclass(entry, RecipePart) and not issubclass(part, entry):
+            yield key, entry
 
 
 def _keys(fields: dict[str, FieldInfo]) -> str:
