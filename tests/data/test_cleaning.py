@@ -44,6 +44,7 @@ def test_each_rule_names_its_reason(pair: tuple[str, str], reason: str, tmp_path
     kept, rows, report = cleaned([GOOD, pair], tmp_path)
     assert kept == [GOOD]
     assert [row[:2] for row in rows] == [["2", reason]]
+    assert sum(map(len, rows[0])) < 1000, "a very long line is not repeated"
     assert report.dropped == {reason: 1}
 
 
@@ -101,18 +102,4 @@ def test_every_pair_is_either_kept_or_listed(
     listed = {int(row[0]) for row in rows}
     assert kept == [pair for number, pair in enumerate(pairs, start=1) if number not in listed]
     assert report.read == len(pairs) == report.kept + report.dropped.total()
-
-
-def test_a_stream_that_breaks_leaves_no_file(tmp_path: Path) -> None:
-    def broken() -> Iterable[Pair]:
-        yield GOOD
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        list(clean(broken(), Rules(), tmp_path / "dropped.tsv"))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_lengths_are_those_of_the_kept_pairs(tmp_path: Path) -> None:
-    _, _, report = cleaned([("word " * (i % 30 + 1) + str(i), "palabra " * (i % 25 + 1)) for i in range(300)], tmp_path)
     assert report.source_lengths.total() == report.kept
