@@ -129,19 +129,11 @@ def test_a_killed_sweep_goes_on(folder: Path, command: Command) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_on_a_local_dask_cluster(folder: Path) -> None:
-    pytest.importorskip("distributed")
+@pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_sweep_on_a_local_cluster(backend: str, package: str, folder: Path) -> None:
+    pytest.importorskip(package, reason=f"it is not installed: pip install 'qknorm[{backend}]'")
     settings = ["p=[2]", "iterations=4", "validate_every=2"]
-    done = run("sweep", "sweep.yaml", *settings, "--backend", "dask", "--jobs", "2", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert len(list((folder / "runs" / "tiny").glob("*/result.json"))) == 4
-
-
-@pytest.mark.slow
-def test_a_sweep_on_a_local_ray_cluster(folder: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'qknorm[ray]'")
-    settings = ["p=[2]", "iterations=4", "validate_every=2"]
-    done = run("sweep", "sweep.yaml", *settings, "--backend", "ray", "--jobs", "2", cwd=folder)
+    done = run("sweep", "sweep.yaml", *settings, "--backend", backend, "--jobs", "2", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert len(list((folder / "runs" / "tiny").glob("*/result.json"))) == 4
 
