@@ -253,13 +253,6 @@ def test_tatoeba_keeps_the_attribution_beside_every_pair(tmp_path: Path, monkeyp
         assert set(found) <= set(rows)
 
 
-def test_a_package_file_with_another_digest_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tatoeba_folder(tmp_path / "from", tatoeba_rows(10), monkeypatch)
-    monkeypatch.setattr(corpora, "CHECKSUMS", {"nmt-0.0.6.tar.gz": "0" * 64})
-    with pytest.raises(InputError, match=r"nmt-0\.0\.6\.tar\.gz is not the expected file: .* not 0000"):
-        get("tatoeba-en-es", from_folder=folder)
-
-
 WORDS = st.text("abc", max_size=2)
 
 

@@ -144,29 +144,24 @@ def test_damaged_checkpoints_are_passed_over(small_run: Path, command: Command) 
     assert (done.code, outcome(small_run)) == (0, expected)
 
 
-def test_commands_to_paste_quote_folders_with_spaces(workplace: Path, command: Command) -> None:
-    done = command("train", "recipe.yaml", "max_updates=1", "name=my run")
-    assert done.code == 0, done.errors
-    assert "qknorm translate 'runs/my run' FILE" in done.out
-    assert "qknorm report 'runs/my run'" in done.out
-    changed = command("train", "runs/my run", "seed=2", "--resume")
-    assert "go on with: qknorm train 'runs/my run' --resume" in changed.errors
-    stopped = run_changed(SIGNALLED, "SIGINT", "3", "train", "recipe.yaml", "name=my other", cwd=workplace)
-    assert "Go on with: qknorm train 'runs/my other' --resume\n" in stopped.stdout
-
-
 def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(
     workplace: Path, small_run: Path, command: Command
 ) -> None:
-    stopped = run_changed(SIGNALLED, "SIGINT", "11", "train", "recipe.yaml", "name=stopped", cwd=workplace)
+    """Commands to paste quote a folder with spaces."""
+    stopped = run_changed(SIGNALLED, "SIGINT", "11", "train", "recipe.yaml", "name=my run", cwd=workplace)
     assert stopped.returncode == 130, stopped.stderr
-    saved = re.search(r"Saved after update (\d+)\. Go on with: qknorm train runs/stopped --resume\n", stopped.stdout)
+    saved = re.search(r"Saved after update (\d+)\. Go on with: qknorm train 'runs/my run' --resume\n", stopped.stdout)
     assert saved, stopped.stdout
-    assert (workplace / "runs" / "stopped" / "checkpoints" / "last").read_text() == f"step-{int(saved[1]):06d}\n"
+    run = workplace / "runs" / "my run"
+    assert (run / "checkpoints" / "last").read_text() == f"step-{int(saved[1]):06d}\n"
     assert 11 <= int(saved[1]) < 16  # at once, and not at the next validation
-    done = command("train", "runs/stopped", "--resume")
+    changed = command("train", "runs/my run", "seed=2", "--resume")
+    assert "go on with: qknorm train 'runs/my run' --resume" in changed.errors
+    done = command("train", "runs/my run", "--resume")
     assert f"going on after update {saved[1]}\n" in done.out
-    assert outcome(workplace / "runs" / "stopped") == outcome(small_run)
+    assert outcome(run) == outcome(small_run)
+    assert "qknorm translate 'runs/my run' FILE" in done.out
+    assert "qknorm report 'runs/my run'" in done.out
 
 
 def test_a_run_translates_while_it_still_learns(workplace: Path, small_run: Path, command: Command) -> None:

@@ -218,16 +218,6 @@ def test_a_run_whose_best_weights_are_a_mean_can_be_resumed(tmp_path: Path) -> N
         assert checkpoints.best_score() == 99.0
 
 
-def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
-    class Language(Toy):
-        def validate(self) -> Validation:
-            self.validations += 1
-            return Validation({"val_loss": [3.0, 1.0, 2.0][self.validations - 1]}, "val_loss", more_is_better=False)
-
-    trainer(tmp_path, Language()).train()
-    assert (tmp_path / "checkpoints" / "best").read_text() == "step-000008\n"
-
-
 @pytest.mark.parametrize("is_ignored", [False, True])
 def test_a_closed_terminal_ends_a_run_unless_it_is_ignored(is_ignored: bool, tmp_path: Path) -> None:
     """Ignored as by nohup."""
