@@ -340,32 +340,22 @@ def steps_saved(folder: Path) -> list[int]:
     return sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*"))
 
 
-def test_a_kill_before_the_first_checkpoint_leaves_no_line_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_kill_before_a_checkpoint_leaves_no_line_behind(is_interrupted: bool, tmp_path: Path) -> None:
+    """Before the first, or in the validation after an interruption, which has saved one."""
+    if is_interrupted:
+        loop = trainer(tmp_path)
+        loop.task.validate = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            loop.train()
     loop = trainer(tmp_path)
+    assert loop.resume() == is_interrupted
     loop.checkpoints.save = killed  # type: ignore[assignment, method-assign]
     with pytest.raises(SystemExit):
         loop.train()
     assert steps(tmp_path) == [4]
     loop = trainer(tmp_path)
-    assert not loop.resume()
-    loop.train()
-    assert steps(tmp_path) == [4, 8, 12]
-
-
-def test_a_kill_in_the_validation_after_an_interruption_leaves_no_line_behind(tmp_path: Path) -> None:
-    loop = trainer(tmp_path)
-    loop.task.validate = interrupted  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        loop.train()
-    loop = trainer(tmp_path)
-    assert loop.resume()
-    assert loop.progress.step == 4
-    loop.checkpoints.save = killed  # type: ignore[assignment, method-assign]
-    with pytest.raises(SystemExit):
-        loop.train()
-    assert steps(tmp_path) == [4]
-    loop = trainer(tmp_path)
-    assert loop.resume()
+    assert loop.resume() == is_interrupted
     loop.train()
     assert steps(tmp_path) == [4, 8, 12]
 
