@@ -92,6 +92,18 @@ class TestSeveralPairs:
         with pytest.raises(InputError, match="does not translate en-pt"):
             Translator.load(tmp_path / "run", "en-pt")
 
+    def test_it_goes_on_exactly_with_its_own_text_alone(self, two_pairs: Content, tmp_path: Path) -> None:
+        run, settings = tmp_path / "run", "bpe_dropout=0.1"
+        expected, learned = trained(two_pairs, run, settings), weights(run, "step-000016")
+        (run / "checkpoints" / "step-000016" / "state.json").write_text("{")
+        with pytest.warns(UserWarning, match="step-000016 is damaged"):
+            assert trained(two_pairs, run, settings, resume=True) == expected
+        assert same(weights(run, "step-000016"), learned)
+        for side in ("source", "target"):
+            write_lines(tmp_path / f"back.{side}", [*read_lines(tmp_path / f"back.{side}"), "One more."])
+        with pytest.raises(InputError, match=r"the text has changed since .*run was begun"):
+            trained(two_pairs, run, settings, resume=True)
+
 
 class TestHalfPrecision:
     def test_bf16_learns_and_keeps_float32(self, content: Content, tmp_path: Path) -> None:
