@@ -51,9 +51,12 @@ def test_check_cleans_and_lists_what_it_dropped(folder: Path, command: Command) 
 def test_bad_files_get_one_sentence_and_leave_nothing(folder: Path, command: Command) -> None:
     write_lines(folder / "short.gl", GALICIAN[1:])
     (folder / "memory.tmx").write_text("<tmx><body><tu>")
+    for code in ("en", "gl"):
+        write_lines(folder / f"nothing.{code}", [])
     importing = ("data", "import", "memory.tmx", "--source", "en", "--target")
     for arguments, message in (
         (("data", "check", "train.en", "nowhere.gl"), "nowhere.gl does not exist"),
+        (("data", "check", "nothing.en", "nothing.gl"), "nothing.en and nothing.gl are empty"),
         (("data", "check", "train.en", "short.gl"), "seems to lack 1 before its line 1"),
         ((*importing, "gl"), "not well-formed XML"),
         ((*importing, "gl", "--out", "."), "is a folder"),

@@ -173,8 +173,6 @@ def _run(line: str, command: Command) -> None:
 
 
 def _shrunk(arguments: list[str]) -> str:
-    if arguments[:2] == ["data", "import"]:
-        return "--force"  # its files are among the supplies
     if arguments[0] != "train":
         return SHRUNK.get(arguments[0], "")
     if "--src" in arguments:
