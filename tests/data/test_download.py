@@ -205,7 +205,7 @@ def test_no_network_is_one_sentence_with_a_way_out_and_without_a_password(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         closed = f"127.0.0.1:{free.getsockname()[1]}"  # where nobody listens
-    reason = rf"http://{closed}/file\.bin cannot be reached; check the network, or fetch .* with --from DIR$"
+    reason = rf"http://{closed}/file\.bin cannot be reached; check the network, or fetch .* --from DIR$"
     with pytest.raises(InputError, match=reason) as caught:
         download(f"http://me:secret@{closed}/file.bin", tmp_path / "file.bin")
     assert "secret" not in str(caught.value)
