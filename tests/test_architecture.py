@@ -62,10 +62,16 @@ TESTED_BY = {
     "metrics/metric.py": "metrics/test_table.py",
     "ops/_dispatch.py": "ops/test_table.py",
     "processes.py": "journeys/test_processes.py",
+    "runs/choices.py": "runs/test_recipe.py",
+    "runs/language_recipe.py": "runs/test_any_recipe.py",
     "runs/recipe_part.py": "runs/test_recipe.py",
+    "runs/translator_run.py": "runs/test_any_recipe.py",
     "tasks/description.py": "tasks/test_table.py",
     "training/loggers/logger.py": "training/loggers/test_table.py",
+    "training/interruption.py": "training/test_trainer.py",
     "training/planned.py": "journeys/test_planning.py",
+    "training/progress.py": "training/test_trainer.py",
+    "training/prolonged.py": "training/test_planner.py",
     "training/speed.py": "journeys/test_planning.py",
 }
 
