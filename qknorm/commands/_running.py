@@ -14,7 +14,7 @@ from qknorm.screen import Screen
 if TYPE_CHECKING:
     from qknorm.experiments.cells import Runner
 
-Backend = Literal["local", "dask", "ray", "slurm"]
+Backend = Literal["local", "dask", "slurm"]
 
 Jobs = Annotated[
     int | None,
@@ -27,9 +27,7 @@ Where = Annotated[
     Backend,
     typer.Option(help="Train in processes of this machine, on a cluster, or as a SLURM job array (writes its script)."),
 ]
-Address = Annotated[
-    str | None, typer.Option(help="The address of the Dask or Ray cluster; without it, one is started here.")
-]
+Address = Annotated[str | None, typer.Option(help="The address of the Dask cluster; without it, one is started here.")]
 Gpus = Annotated[
     str | None, typer.Option(help="Use these GPUs of this machine, such as 0,2, one for each run; without it, all.")
 ]
@@ -54,13 +52,13 @@ class Running:
 
         if self.submit and self.backend != "slurm":
             raise InputError("--submit is for --backend slurm")
-        if self.address is not None and self.backend not in ("dask", "ray"):
-            raise InputError("--address is for --backend dask and --backend ray")
+        if self.address is not None and self.backend != "dask":
+            raise InputError("--address is for --backend dask")
         if self.backend == "slurm":
             if self.gpus is not None:
                 raise InputError("--gpus is for this machine; SBATCH_GPUS=1 lets SLURM give each task a GPU")
             return Slurm(self.jobs)
-        if self.gpus is not None and (self.backend == "ray" or self.address is not None):
+        if self.gpus is not None and self.address is not None:
             raise InputError(
                 f"--gpus is for --backend local, or dask without --address; CUDA_VISIBLE_DEVICES={self.gpus} where a "
                 "cluster's workers are started lets them see these only"

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,31 +124,3 @@ def test_a_dask_cluster_elsewhere_has_no_more_runs_at_a_time_than_somebody_wants
     instead_of_training(monkeypatch, run)
     with dask_cluster(workers=4, threads=1) as address:
         assert len(three_runs(Machines("dask", jobs=2, address=address))) == 3
-
-
-@pytest.mark.usefixtures("folder", "small")
-@pytest.mark.parametrize(("jobs", "at_a_time"), [(None, [3, 2, 1]), (2, [2, 2, 1])])
-def test_a_ray_cluster_elsewhere_has_as_many_runs_at_a_time(
-    jobs: int | None, at_a_time: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a Ray that only pretends."""
-    found: list[int] = []
-
-    def wait(pending: list[Any]) -> tuple[list[Any], list[Any]]:
-        found.append(len(pending))
-        return pending[:1], pending[1:]
-
-    class Remote:
-        def __init__(self, function: Callable[..., object]) -> None:
-            self.remote = function
-
-        def options(self, **_: object) -> Remote:
-            return self
-
-    def nothing(*_: object, **__: object) -> None: ...
-
-    ray = {"init": nothing, "shutdown": nothing, "cluster_resources": dict, "wait": wait, "get": lambda it: it}
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(remote=Remote, **ray))
-    instead_of_training(monkeypatch, lambda: None)
-    assert len(three_runs(Machines("ray", jobs, address="auto"))) == 3
-    assert found == at_a_time
