@@ -14,15 +14,13 @@ from qknorm.errors import InputError
 from qknorm.experiments import machines
 from qknorm.experiments.cells import Cell, run_cell
 from qknorm.experiments.machines import Machines
-from qknorm.experiments.sweep import grid as sweeps
-from qknorm.experiments.sweep.grid import plan
-from qknorm.experiments.sweep.results import load_results
+from qknorm.experiments.spanned import plan_sweep
 from qknorm.screen import Screen
-from tests.sweeps import run
+from tests.sweeps import results_in, run
 
 
 def test_a_cluster_that_goes_away_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan(folder / "tiny.yaml", None, ["folds=null"])
+    planned = plan_sweep(folder / "tiny.yaml", None, ["folds=null"])
 
     @contextmanager
     def for_one_run(_self: Machines, work: list[Any], *_: int) -> Iterator[Iterator[Any]]:
@@ -37,16 +35,16 @@ def test_a_cluster_that_goes_away_loses_nothing(folder: Path, monkeypatch: pytes
         with pytest.raises(
             InputError, match=r"the dask cluster is gone .*nobody there.*; what is done is kept, and the"
         ):
-            sweeps.run(planned, folder / "out", Screen(quiet=True), Machines("dask", jobs=2))
-    assert [result.status for result in load_results(folder / "out")] == ["done", "missing", "missing"]
+            planned.run(folder / "out", Screen(quiet=True), Machines("dask", jobs=2))
+    assert [result.status for result in results_in(folder / "out")] == ["done", "missing", "missing"]
     kept = (folder / "out" / "p-2" / "result.json").stat()
     assert run(planned, folder / "out") == {}
-    assert {result.status for result in load_results(folder / "out")} == {"done"}
+    assert {result.status for result in results_in(folder / "out")} == {"done"}
     assert (folder / "out" / "p-2" / "result.json").stat() == kept
 
 
 def three_runs(where: Machines) -> dict[str, str]:
-    return sweeps.run(plan(Path("tiny.yaml"), None, ["folds=null"]), Path("out"), Screen(quiet=True), where)
+    return plan_sweep(Path("tiny.yaml"), None, ["folds=null"]).run(Path("out"), Screen(quiet=True), where)
 
 
 @contextmanager
@@ -78,7 +76,7 @@ def test_a_worker_that_began_elsewhere_trains_where_the_command_is_called(
     with dask_cluster(workers=1, threads=1, processes=True) as address:
         monkeypatch.chdir(folder)
         assert three_runs(Machines("dask", address=address)) == {}
-    assert {result.status for result in load_results(folder / "out")} == {"done"}
+    assert {result.status for result in results_in(folder / "out")} == {"done"}
 
 
 @pytest.mark.usefixtures("folder")
