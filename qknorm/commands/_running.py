@@ -86,11 +86,13 @@ class Running:
         experiment = plan.experiment
         folder = experiment.folder(self.runs)
         console = Screen(stderr=self.as_json, width=None if sys.stdout.isatty() else _WIDTH)
-        console.print("\n".join([*filter(None, [experiment.about.title]), *setting(experiment), ""]))
+        heading = "\n".join([*filter(None, [experiment.about.title]), *setting(experiment), ""])
         if self.dry_run:
+            console.print(heading)
             list_runs(plan.runs(folder), folder, self.jobs, self.as_json)
             return
         failures = plan.run(folder, console, runner)
+        console.print(heading)
         answer = summarise(experiment, folder)
         if self.as_json:
             print(experiment.numbers(folder).read_text(encoding="utf-8"))

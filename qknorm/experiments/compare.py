@@ -12,7 +12,7 @@ from qknorm.evaluation.significance import Comparison, standings
 from qknorm.evaluation.systems import lines_of_test
 from qknorm.experiments.cells import check_same_text, text_of
 from qknorm.experiments.experiment import PLAN, Experiment, is_sweep
-from qknorm.experiments.results import Contest, contests_of, load_results
+from qknorm.experiments.results import Contest, contests_of, load_outcomes
 from qknorm.metrics.table import is_too_short_for_bleu
 from qknorm.runs.run import Run
 from qknorm.tasks.table import TASKS
@@ -33,7 +33,9 @@ class Compared:
         """Which systems differ from the first by more than chance, as far as BLEU can tell."""
         if self.is_too_short:
             return [wording.TOO_SHORT]
-        return [f"Nothing is compared: {self.obstacle}."] if self.obstacle else wording.verdicts(self.rows)
+        if self.obstacle:
+            return [f"Nothing is compared: {self.obstacle}."]
+        return wording.verdicts(self.rows) if self.rows else []
 
 
 def compared(
@@ -75,7 +77,7 @@ def as_systems(argument: str) -> list[str]:
     experiment = Experiment.of_file(folder / PLAN)
     if TASKS[experiment.task].is_cross_validated:
         raise InputError(f"{folder} holds language models, which have no BLEU; they are compared in its summary.md")
-    contests = contests_of(experiment, load_results(experiment, folder))
+    contests = contests_of(experiment, load_outcomes(experiment, folder))
     systems = [
         f"{', '.join(filter(None, [label, contest.title]))}={','.join(str(run.folder) for run in runs)}"
         for contest in contests

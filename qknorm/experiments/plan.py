@@ -13,7 +13,7 @@ from pathlib import Path
 from qknorm.experiments.cells import Cell, Runner, check_missing
 from qknorm.experiments.experiment import Experiment, PlannedRun
 from qknorm.experiments.minutes import by_one_plan, by_plan, kept_plan
-from qknorm.experiments.results import Entrant, contests_of, load_results
+from qknorm.experiments.results import Entrant, contests_of, load_outcomes
 from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import AnyRecipe, Recipe
@@ -68,7 +68,7 @@ class Plan:
         return replace(self, cells=planned)
 
     def _entrants(self, folder: Path) -> list[Entrant]:
-        contests = contests_of(self.experiment, load_results(self.experiment, folder))
+        contests = contests_of(self.experiment, load_outcomes(self.experiment, folder))
         return [entrant for contest in contests for entrant in contest.entrants]
 
     def _cells(self, *runs: Iterable[str]) -> list[Cell]:

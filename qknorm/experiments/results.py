@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from qknorm.experiments.cells import REPEATS, is_done
+from qknorm.experiments.cells import REPEATS
 from qknorm.experiments.experiment import Experiment
 from qknorm.runs.contents import LayerAttention, ValidationLine
 from qknorm.runs.run import Run
@@ -187,26 +187,29 @@ class Contest:
 
 
 def load_results(experiment: Experiment, folder: Path) -> list[RunResult]:
-    """Every run of the plan, done or not. One has failed if its folder says so: nobody waits for SLURM's tasks."""
-    loaded = [
-        replace(_load(folder / cell.name, experiment.task, cell.settings), name=cell.name, is_baseline=cell.is_baseline)
-        for cell in experiment.cells
-    ]
-    return told_apart(loaded)
+    """Every run of the plan, done or not, with its course where the task is cross-validated."""
+    return told_apart([_with_course(result) for result in load_outcomes(experiment, folder)])
 
 
-def _load(folder: Path, task: str, settings: dict[str, Any]) -> RunResult:
-    run, kind = Run(folder), TASKS[task]
+def load_outcomes(experiment: Experiment, folder: Path) -> list[RunResult]:
+    """The same without their courses. A run has failed if its folder says so: nobody waits for SLURM's tasks."""
+    kind, results = TASKS[experiment.task], []
+    for cell in experiment.cells:
+        run = Run(folder / cell.name)
+        status = "done" if run.is_done else "missing" if run.failure() is None else "failed"
+        measured = run.result(kind.result_type).content() if run.is_done else {}
+        result = RunResult(run.folder, experiment.task, cell.settings, status, measured)
+        results.append(replace(result, name=cell.name, is_baseline=cell.is_baseline))
+    return results
+
+
+def _with_course(result: RunResult) -> RunResult:
+    run, kind = Run(result.folder), TASKS[result.task]
     untrained = kind.untrained_loss(run)
-    if not is_done(folder):
-        status = "missing" if run.failure() is None else "failed"
-        return RunResult(folder, task, settings, status, untrained_loss=untrained)
-    measured = run.result(kind.result_type).content()
-    if not kind.is_cross_validated:
-        return RunResult(folder, task, settings, "done", measured)
-    curves = curves_of(run.metrics())
-    start = kind.scale_start(run)
-    return RunResult(folder, task, settings, "done", measured, curves, scale_start=start, untrained_loss=untrained)
+    if not (result.is_done and kind.is_cross_validated):
+        return replace(result, untrained_loss=untrained)
+    curves, start = curves_of(run.metrics()), kind.scale_start(run)
+    return replace(result, curves=curves, scale_start=start, untrained_loss=untrained)
 
 
 def curves_of(lines: Sequence[ValidationLine]) -> dict[str, list[Any]]:

@@ -15,6 +15,10 @@ from torch import nn
 from qknorm.attention.module import parameter_groups
 from qknorm.attention.norms import KINDS, Heads, Norms
 from qknorm.data.textfiles import write_lines
+from qknorm.experiments.experiment import Experiment
+from qknorm.experiments.page import Answer, Table
+from qknorm.experiments.results import RunResult
+from qknorm.experiments.views.table import VIEWS, View
 from qknorm.metrics.metric import Metric
 from qknorm.metrics.table import METRICS
 from qknorm.optimisation.optimisers import OPTIMISERS, OptimiserSettings
@@ -99,6 +103,20 @@ def test_a_metric_is_a_class_and_its_line(command: Command, monkeypatch: pytest.
     first, _ = results.parent.glob("**/metrics.jsonl")
     assert json.loads(first.read_text().splitlines()[-1])["dev_exact"] == 0.0
     assert json.loads(command("score", "test.gl", "test.gl", "--json").out)["exact"] == 100.0
+
+
+def times(_experiment: Experiment, results: Sequence[RunResult]) -> Answer:
+    rows = [[result.name, f"{result.measured['seconds']:.1f}"] for result in results if result.is_done]
+    return Answer(sentences=[f"{len(rows)} runs."], tables=[Table("", "", ["", "seconds"], rows)])
+
+
+def test_a_view_is_a_function_and_its_line(recipe: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VIEWS, "times", View(times))
+    Path(recipe).write_text(f"{RECIPE}shows: times\n")
+    done = command("sweep", recipe, "p=[2, 3]", "--jobs", "1")
+    assert done.code == 0, done.errors
+    assert "2 runs." in done.out
+    assert "| p-3 | " in Path("runs/mine/summary.md").read_text()
 
 
 def test_a_task_is_its_recipe_and_its_description(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

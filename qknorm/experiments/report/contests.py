@@ -17,7 +17,7 @@ from qknorm.experiments.page import setting
 from qknorm.experiments.report.collect import Tested, TrainedTranslator
 from qknorm.experiments.results import Contest as Rows
 from qknorm.experiments.results import contests_of as rows_by_corpus
-from qknorm.experiments.results import load_results
+from qknorm.experiments.results import load_outcomes
 from qknorm.experiments.tuning import caveats_of, planned_for
 from qknorm.experiments.views.scores import Row, how_scored, rows_of
 
@@ -139,7 +139,7 @@ def contests_of(systems: Sequence[System], experiments: Sequence[tuple[Experimen
     """The tables of experiments, each as it was written; then, by test set, the systems that stand in none of them."""
     tables, inside = [], set[Path]()
     for experiment, folder in experiments:
-        for rows in rows_by_corpus(experiment, load_results(experiment, folder)):
+        for rows in rows_by_corpus(experiment, load_outcomes(experiment, folder)):
             if table := _of_experiment(experiment, rows, folder, systems):
                 tables.append(table)
                 inside |= {run.folder for entrant in rows.entrants for run in entrant.trained}
