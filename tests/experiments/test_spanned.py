@@ -22,19 +22,33 @@ def runs_of(plan: Plan) -> list[Cell]:
     return list({cell.name: cell for cell in plan.cells}.values())
 
 
-@pytest.mark.parametrize(("size", "folds"), [("smoke", 3), ("small", 10), ("paper", 10)])
-def test_the_second_papers_sweep_in_every_size(size: str, folds: int) -> None:
-    """Seven p with two starts, of which p = 2 has but one run, and no normalisation."""
-    planned = plan_sweep(RECIPE, size)
-    assert planned.experiment.name == f"lp-shakespeare-{size}"
-    assert len(planned.cells) == 15 * folds
-    assert len(runs_of(planned)) == len({cell.name for cell in runs_of(planned)}) == 14 * folds
-    recipes = [cell.recipe for cell in planned.cells if isinstance(cell.recipe, LanguageRecipe)]
-    assert {recipe.model.heads for recipe in recipes} == {6}
-    assert len([recipe for recipe in recipes if recipe.model.qk_norm.kind == "none"]) == folds
-    assert [cell.settings["fold"] for cell in planned.cells] == sorted(cell.settings["fold"] for cell in planned.cells)
-    layers = 2 if size == "smoke" else 6
-    assert {recipe.model.layers for recipe in recipes} == {layers}
+@pytest.mark.parametrize(
+    ("name", "size", "choices", "runs", "shape", "training"),
+    [
+        ("lp-shakespeare", "smoke", 45, 42, (24, 6, 2, 32), (8, 120)),
+        ("lp-shakespeare", "small", 150, 140, (96, 6, 6, 64), (12, 700)),
+        ("lp-shakespeare", "medium", 21, 18, (256, 4, 4, 128), (32, 4000)),
+        ("lp-shakespeare", "paper", 150, 140, (384, 6, 6, 256), (64, 5000)),
+        ("lp-heads", "small", 48, 42, (128, 2, 3, 128), (16, 2000)),
+        ("lp-heads", "medium", 48, 42, (256, 4, 4, 128), (32, 4000)),
+        ("learning-rates", "small", 96, 96, (128, 2, 3, 64), (16, 1200)),
+    ],
+)
+def test_the_sweeps_of_the_package_have_the_sizes_that_they_say(
+    name: str, size: str, choices: int, runs: int, shape: tuple[int, ...], training: tuple[int, int]
+) -> None:
+    """Of seven p with two starts p = 2 has but one run; the shape is width, heads, layers and context."""
+    plan = plan_sweep(RECIPE.with_name(f"{name}.yaml"), size)
+    assert plan.experiment.name == f"{name}-{size}"
+    assert (len(plan.cells), len(runs_of(plan))) == (choices, runs)
+    recipes = [cell.recipe for cell in plan.cells if isinstance(cell.recipe, LanguageRecipe)]
+    models, trainings = [recipe.model for recipe in recipes], [recipe.training for recipe in recipes]
+    assert {(model.dim, model.heads, model.layers, model.context) for model in models} == {shape}
+    assert {(recipe.batch, recipe.iterations) for recipe in trainings} == {training}
+    folds = [cell.settings.get("fold", 0) for cell in plan.cells]
+    assert folds == sorted(folds)
+    assert plan.experiment.about.shrunk.startswith(f"{size.upper()} SIZE: ")
+    assert plan.experiment.about.paper == ("lopez-rubio-2026" if name.startswith("lp") else None)
 
 
 def test_choices_that_come_to_the_same_share_a_run(folder: Path) -> None:
@@ -60,13 +74,6 @@ def test_without_normalisation_nothing_of_it_tells_runs_apart(folder: Path) -> N
     assert len([cell for cell in runs_of(planned) if cell.settings["qk_norm"] == "none"]) == 1
 
 
-def test_the_paper_s_size_is_that_of_the_paper() -> None:
-    recipe = plan_sweep(RECIPE, "paper").cells[0].recipe
-    assert isinstance(recipe, LanguageRecipe)
-    assert (recipe.model.dim, recipe.model.context, recipe.model.dropout) == (384, 256, 0.2)
-    assert (recipe.training.batch, recipe.training.iterations) == (64, 5000)
-
-
 def test_lists_may_be_given_on_the_command_line(folder: Path) -> None:
     planned = plan_sweep(folder / "tiny.yaml", None, ["p=[1, .inf]", "seed=[1,2,3]", "folds=null"])
     assert [cell.name for cell in planned.cells] == [
@@ -86,14 +93,6 @@ def test_baselines_span_the_lists_that_are_not_of_the_model(folder: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize(("name", "runs"), [("lp-heads", 42), ("learning-rates", 96)])
-def test_the_small_sizes_of_further_sweeps_have_heads_of_64(name: str, runs: int) -> None:
-    planned = plan_sweep(RECIPE.with_name(f"{name}.yaml"), "small")
-    recipes = [cell.recipe for cell in runs_of(planned) if isinstance(cell.recipe, LanguageRecipe)]
-    assert len(recipes) == runs
-    assert {recipe.model.dim // recipe.model.heads for recipe in recipes} == {64}
-
-
 def test_the_default_plan_is_compared_with_and_without_normalisation_at_each_rate() -> None:
     recipes = [cell.recipe for cell in plan_sweep(RECIPE.with_name("better-start.yaml")).cells]
     translators = [recipe for recipe in recipes if isinstance(recipe, Recipe)]
@@ -103,25 +102,6 @@ def test_the_default_plan_is_compared_with_and_without_normalisation_at_each_rat
         ("lp", "layer"),
     }
     assert {recipe.minutes for recipe in translators} == {30}
-
-
-@pytest.mark.parametrize(("name", "runs"), [("lp-heads", 42), ("lp-shakespeare", 18)])
-def test_the_medium_size_has_the_paper_s_heads_three_p_and_three_folds(name: str, runs: int) -> None:
-    planned = plan_sweep(RECIPE.with_name(f"{name}.yaml"), "medium")
-    assert len(runs_of(planned)) == runs
-    assert {cell.settings["p"] for cell in planned.cells if "p" in cell.settings} == {2, 3, 4}
-    assert {cell.settings["fold"] for cell in planned.cells} == {0, 1, 2}
-    recipes = [cell.recipe for cell in planned.cells if isinstance(cell.recipe, LanguageRecipe)]
-    models, trainings = [recipe.model for recipe in recipes], [recipe.training for recipe in recipes]
-    shapes = {(model.dim, model.heads, model.layers, model.context, model.dropout) for model in models}
-    assert shapes == {(256, 4, 4, 128, 0.1)}
-    assert {(training.batch, training.iterations) for training in trainings} == {(32, 4000)}
-    assert planned.experiment.about.shrunk.startswith("MEDIUM SIZE: ")
-
-
-@pytest.mark.parametrize("name", ["lp-heads", "lp-shakespeare"])
-def test_the_second_paper_s_sweeps_cite_it(name: str) -> None:
-    assert plan_sweep(RECIPE.with_name(f"{name}.yaml"), "small").experiment.about.paper == "lopez-rubio-2026"
 
 
 def test_p_2_can_start_as_sharp_as_p_4_does() -> None:

@@ -19,13 +19,18 @@ from qknorm.experiments.views.p_statistics import MEASURES, Statistics, analyse
 from tests.experiments.views.outcomes import GAIN, NOTHING, sweep
 
 
+def analysed(runs: list[RunResult]) -> Statistics:
+    statistics = analyse(runs)
+    assert statistics is not None
+    return statistics
+
+
 def paragraph(statistics: Statistics) -> str:
     return " ".join(sentences(statistics))
 
 
 def test_a_gain_is_found_under_the_start_that_has_it() -> None:
-    statistics = analyse(sweep({"same": GAIN, "comparable": NOTHING}))
-    assert statistics is not None
+    statistics = analysed(sweep({"same": GAIN, "comparable": NOTHING}))
     (arm,) = [arm for arm in statistics.of("same") if arm.p == 3]
     difference = arm.differences["best_val_loss"]
     assert difference.is_significant
@@ -49,58 +54,43 @@ def test_times_under_both_starts_are_told() -> None:
         else run
         for run in sweep({"same": NOTHING, "comparable": NOTHING})
     ]
-    statistics = analyse(runs)
-    assert statistics is not None
+    statistics = analysed(runs)
     assert "Training took between 0.92 and 4.17 of the time of p = 2" in paragraph(statistics)
 
 
-def test_no_difference_is_called_no_significant_difference() -> None:
-    statistics = analyse(sweep({"same": NOTHING, "comparable": NOTHING}, noise=0.01))
-    assert statistics is not None
+FEW = (
+    "With 3 folds and 3 comparisons Wilcoxon's test cannot fall below 0.05 after correction, so the paired t test "
+    "alone decides; it takes differences for normally distributed."
+)
+
+
+@pytest.mark.parametrize(
+    ("comparable", "folds", "noise", "told", "not_told"),
+    [
+        (NOTHING, 10, 0.001, ["p = 2: p = 3 lower by 0.02", "gone under the comparable one"], ["alone"]),
+        (GAIN, 10, 0.001, ["So p > 2 is better under both starts"], ["alone"]),
+        (NOTHING, 3, 0.0001, [FEW, "p = 2: p = 3 lower by 0.02", "gone under the comparable one"], []),
+        (NOTHING, 3, 0.05, [FEW], ["significantly different"]),
+        (NOTHING, 1, 0.001, ["With 1 fold no difference could be significant"], ["So "]),
+    ],
+    ids=["gone", "both", "few folds", "noise", "one fold"],
+)
+def test_a_gain_under_the_same_start_is_called_what_it_is(
+    comparable: dict[float, float], folds: int, noise: float, told: list[str], not_told: list[str]
+) -> None:
+    statistics = analysed(sweep({"same": GAIN, "comparable": comparable}, folds, noise))
     text = paragraph(statistics)
+    assert [part for part in told if part not in text] == []
+    assert [part for part in not_told if part in text] == []
+    marked = "the t test alone finds" if folds < 6 and statistics.can_tell else "both find"
+    assert f"* marks what {marked}" in tables(statistics)[1].note
+
+
+def test_no_difference_is_called_no_significant_difference() -> None:
+    text = paragraph(analysed(sweep({"same": NOTHING, "comparable": NOTHING}, noise=0.01)))
     assert "no significant difference between p = 2 and any other p (10 folds)" in text
     assert "is not confirmed at this size" in text
     assert "significantly different" not in text
-
-
-def test_a_gain_under_both_starts_is_no_head_start() -> None:
-    statistics = analyse(sweep({"same": GAIN, "comparable": GAIN}))
-    assert statistics is not None
-    assert "So p > 2 is better under both starts" in paragraph(statistics)
-
-
-def test_with_few_folds_the_t_test_decides_and_is_named() -> None:
-    statistics = analyse(sweep({"same": GAIN, "comparable": NOTHING}, folds=3, noise=0.0001))
-    assert statistics is not None
-    text = paragraph(statistics)
-    assert text.count(
-        "With 3 folds and 3 comparisons Wilcoxon's test cannot fall below 0.05 after correction, so the paired t test "
-        "alone decides; it takes differences for normally distributed."
-    ) == len(statistics.starts)
-    assert "In the best loss, significantly different from p = 2: p = 3 lower by 0.02" in text
-    assert "gone under the comparable one" in text
-    assert "* marks what the t test alone finds" in tables(statistics)[1].note
-
-
-def test_with_few_folds_noise_is_not_called_a_difference() -> None:
-    statistics = analyse(sweep({"same": GAIN, "comparable": NOTHING}, folds=3, noise=0.05))
-    assert statistics is not None
-    assert "significantly different" not in paragraph(statistics)
-
-
-def test_with_enough_folds_both_tests_are_named() -> None:
-    statistics = analyse(sweep({"same": GAIN}))
-    assert statistics is not None
-    assert "alone" not in paragraph(statistics)
-    assert "* marks what both find" in tables(statistics)[1].note
-
-
-def test_one_fold_claims_nothing() -> None:
-    statistics = analyse(sweep({"same": GAIN, "comparable": NOTHING}, folds=1))
-    assert statistics is not None
-    text = paragraph(statistics)
-    assert "With 1 fold no difference could be significant" in text
-    assert "So " not in text
 
 
 def started_as_sharp(q: float, gain: float, sharp: float, p: float = 2.0, noise: float = 0.0001) -> list[RunResult]:
@@ -121,8 +111,7 @@ def started_as_sharp(q: float, gain: float, sharp: float, p: float = 2.0, noise:
 )
 def test_whether_a_gain_is_that_of_a_larger_g_is_answered(gain: float, sharp: float, conclusion: str) -> None:
     runs = started_as_sharp(3.0, gain, sharp, noise=0.001)
-    statistics = analyse(runs)
-    assert statistics is not None
+    statistics = analysed(runs)
     (pair,) = statistics.started_as_sharp
     by_fold = [
         {run.settings["fold"]: run.measured["best_val_loss"] for run in runs if (run.p, run.start) == system}
@@ -145,8 +134,7 @@ def test_whether_a_gain_is_that_of_a_larger_g_is_answered(gain: float, sharp: fl
 
 
 def test_another_p_than_2_can_be_started_as_sharp() -> None:
-    statistics = analyse(started_as_sharp(4.0, 0.0, 0.1, p=3.0))
-    assert statistics is not None
+    statistics = analysed(started_as_sharp(4.0, 0.0, 0.1, p=3.0))
     (sentence,) = [one for one in sentences(statistics) if "started as sharp" in one]
     assert sentence.startswith("p = 4 and p = 3 started as sharp differ by +0.0999 [")
     assert sentence.endswith(": p = 3 is better then.")
@@ -154,8 +142,7 @@ def test_another_p_than_2_can_be_started_as_sharp() -> None:
 
 def test_several_starts_are_corrected_for_each_other() -> None:
     both = started_as_sharp(3.0, 0.1, 0.1, noise=0.01) + started_as_sharp(4.0, 0.1, 0.1, noise=0.01)
-    statistics = analyse(list({tuple(run.settings.items()): run for run in both}.values()))
-    assert statistics is not None
+    statistics = analysed(list({tuple(run.settings.items()): run for run in both}.values()))
     assert [pair.q for pair in statistics.started_as_sharp] == [3.0, 4.0]
     assert {pair.differences["area"].comparisons for pair in statistics.started_as_sharp} == {2}
     assert paragraph(statistics).count("paired t test, corrected p = ") == 2
@@ -163,8 +150,7 @@ def test_several_starts_are_corrected_for_each_other() -> None:
 
 def test_a_start_as_sharp_as_a_p_that_was_not_run_is_compared_with_nothing() -> None:
     runs = [run for run in started_as_sharp(4.0, 0.1, 0.1) if (run.p, run.start) != (4.0, "same")]
-    statistics = analyse(runs)
-    assert statistics is not None
+    statistics = analysed(runs)
     assert statistics.started_as_sharp == []
     assert "started as sharp" not in paragraph(statistics)
 
@@ -175,8 +161,7 @@ def with_seeds(results: list[RunResult], seeds: int) -> list[RunResult]:
 
 def test_folds_are_counted_without_their_seeds(tmp_path: Path) -> None:
     runs = with_seeds(sweep({"same": GAIN}, folds=2), 3)
-    statistics = analyse(runs)
-    assert statistics is not None
+    statistics = analysed(runs)
     assert "With 2 folds and 3 comparisons Wilcoxon's test cannot" in paragraph(statistics)
     assert len(draw(runs, tmp_path)) == 5
 
@@ -187,8 +172,7 @@ def test_seeds_are_called_seeds_where_there_are_no_folds(tmp_path: Path) -> None
         for run in sweep({"same": NOTHING}, noise=0.01)
         for seed in [run.settings["fold"]]
     ]
-    statistics = analyse(runs)
-    assert statistics is not None
+    statistics = analysed(runs)
     assert "any other p (10 seeds)" in paragraph(statistics)
     assert "paired by seed" in tables(statistics)[1].note
     captions = " ".join(picture.caption for picture in draw(runs, tmp_path))
@@ -198,8 +182,7 @@ def test_seeds_are_called_seeds_where_there_are_no_folds(tmp_path: Path) -> None
 
 def test_one_fold_and_no_reference_are_not_compared() -> None:
     for results in (sweep({"same": {1.0: 0.0, 3.0: 0.0}}), sweep({"same": NOTHING}, folds=1)):
-        statistics = analyse(results)
-        assert statistics is not None
+        statistics = analysed(results)
         assert not any(arm.differences for arm in statistics.arms)
         assert paragraph(statistics)
         assert tables(statistics)
