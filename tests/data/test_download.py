@@ -199,15 +199,6 @@ def test_what_is_not_the_file_is_refused_and_leaves_nothing(site: Site, tmp_path
     assert names(tmp_path) == []
 
 
-<<<<<<< HEAD
-def test_no_network_is_one_sentence_with_a_way_out(closed: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot be reached; check the network, or fetch .* --from DIR$"):
-        download(f"http://{closed}/file.bin", tmp_path / "file.bin")
-
-
-def test_a_password_in_the_address_is_not_shown(closed: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-=======
 def test_no_network_is_one_sentence_with_a_way_out_and_without_a_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +207,6 @@ def test_no_network_is_one_sentence_with_a_way_out_and_without_a_password(
         closed = f"127.0.0.1:{free.getsockname()[1]}"  # where nobody listens
     reason = rf"http://{closed}/file\.bin cannot be reached; check the network, or fetch .* --from DIR$"
     with pytest.raises(InputError, match=reason) as caught:
->>>>>>> tests2
         download(f"http://me:secret@{closed}/file.bin", tmp_path / "file.bin")
     assert "secret" not in str(caught.value)
     monkeypatch.setenv("PIP_INDEX_URL", f"http://{closed}/simple")

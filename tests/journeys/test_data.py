@@ -95,23 +95,11 @@ def test_a_memory_becomes_two_files_that_overwrite_nothing_without_being_told_to
     assert (folder / "mine.gl").read_text() == "the work of years\n"
     assert not (folder / "mine.en").exists()
     assert command(*importing, "--force").code == 0
-<<<<<<< HEAD
-    assert (folder / "mine.gl").read_text() == "un\n"
+    assert (folder / "mine.en").read_text() == "one\ntwo\n"
+    assert (folder / "mine.gl").read_text() == "un\ndous\n"
     mistyped = command(*importing[:-1], "mien/mine")
     assert (mistyped.code, mistyped.errors) == (2, "qknorm: mien/mine.en cannot be written: there is no folder mien\n")
     assert not (folder / "mien").exists()
-
-
-def test_a_memory_that_cannot_be_read_leaves_nothing(folder: Path, command: Command) -> None:
-    (folder / "memory.tmx").write_text("<tmx><body><tu>")
-    done = command("data", "import", "memory.tmx", "--source", "en", "--target", "gl")
-    assert done.code == 2
-    assert "not well-formed XML" in done.errors
-    assert not list(folder.glob("imported*"))
-=======
-    assert (folder / "mine.en").read_text() == "one\ntwo\n"
-    assert (folder / "mine.gl").read_text() == "un\ndous\n"
->>>>>>> tests2
 
 
 @pytest.mark.usefixtures("folder")

@@ -19,6 +19,10 @@ from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.decoding.beam import Hypothesis
 from qknorm.decoding.decoders import DECODERS, Beam
 from qknorm.decoding.sentence import Sentence
+from qknorm.experiments.experiment import Experiment
+from qknorm.experiments.page import Answer, Table
+from qknorm.experiments.results import RunResult
+from qknorm.experiments.views.table import VIEWS, View
 from qknorm.formats.document import Document
 from qknorm.formats.table import FORMATS
 from qknorm.metrics.metric import Metric
@@ -150,6 +154,20 @@ def test_a_decoder_is_a_class_and_its_line(
     monkeypatch.setitem(DECODERS, "echo", Echo)
     done = command("translate", str(trained_run), "--decoder", "echo", stdin=b"The house is red.\n\n")
     assert done.out == "The house is red.\n\n", done.errors
+
+
+def times(_experiment: Experiment, results: Sequence[RunResult]) -> Answer:
+    rows = [[result.name, f"{result.measured['seconds']:.1f}"] for result in results if result.is_done]
+    return Answer(sentences=[f"{len(rows)} runs."], tables=[Table("", "", ["", "seconds"], rows)])
+
+
+def test_a_view_is_a_function_and_its_line(recipe: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VIEWS, "times", View(times))
+    Path(recipe).write_text(f"{RECIPE}shows: times\n")
+    done = command("sweep", recipe, "p=[2, 3]", "--jobs", "1")
+    assert done.code == 0, done.errors
+    assert "2 runs." in done.out
+    assert "| p-3 | " in Path("runs/mine/summary.md").read_text()
 
 
 def test_a_task_is_its_recipe_and_its_description(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
