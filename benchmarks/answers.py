@@ -11,8 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from qknorm.experiments.papers.differences_figure import draw_rows
-from qknorm.experiments.papers.results import Row
+from qknorm.experiments.views.scores import Row, draw_rows
 
 MEASURED = Path(__file__).parents[1] / "docs/measured"
 
@@ -24,7 +23,6 @@ def comparisons() -> list[Row]:
         Row(
             corpus=line["text"],
             system=f"{line['text']}, {line['setting']}",
-            paper=None,
             paper_difference=line.get("paper"),
             difference=line["difference"],
             low=line["low"],

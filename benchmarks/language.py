@@ -30,7 +30,7 @@ from qknorm import LanguageModel, parameter_groups
 from qknorm.attention.norms import LpKind
 from qknorm.data.characters import Characters
 from qknorm.experiments.machines import Machines
-from qknorm.experiments.sweep import grid as sweeps
+from qknorm.experiments.spanned import plan_sweep
 from qknorm.models.gpt import GPT, GPTConfig
 from qknorm.screen import Screen
 
@@ -156,14 +156,13 @@ def sweep_throughput(console: Screen) -> dict[str, float]:
         )
         result = {}
         for name, jobs in (("parallel", None), ("one after the other", 1)):
-            sweeps.run(
-                sweeps.plan(recipe, None, ["iterations=1"]), folder / f"warm {name}", console, Machines(jobs=jobs)
-            )
+            machines = Machines(jobs=jobs)
+            plan_sweep(recipe, None, ["iterations=1"]).run(folder / f"warm {name}", console, machines)
             start = time.perf_counter()
-            planned = sweeps.plan(recipe)
-            failures = sweeps.run(planned, folder / name, console, Machines(jobs=jobs))
+            plan = plan_sweep(recipe)
+            failures = plan.run(folder / name, console, machines)
             assert not failures, failures
-            result[name] = 3600 * len(planned.cells) / (time.perf_counter() - start)
+            result[name] = 3600 * len(plan.cells) / (time.perf_counter() - start)
         return result
 
 

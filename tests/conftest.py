@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,20 +49,34 @@ def _same_threads() -> Iterator[None]:
     assert left == 1
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder of this name that the first worker that wants it makes for all."""
+    shared = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with FileLock(shared / f"{name}.lock"):
+        if not (shared / name / "whole").exists():
+            (shared / name).mkdir(exist_ok=True)
+            make(shared / name)
+            (shared / name / "whole").touch()
+    return shared / name
+
+
+def train(folder: Path, *settings: str) -> None:
+    """By `folder`'s recipe.yaml, in a process of its own."""
+    environment = os.environ | {"QKNORM_CACHE": new_cache(folder / "cache")}
+    command = [sys.executable, "-m", "qknorm", "train", "recipe.yaml", *settings]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="session")
 def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small translator of phrases that has learned enough to have opinions; one for all workers."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    with FileLock(shared / "trained.lock"):
-        folder = shared / "trained" / "runs" / "phrases"
-        if not (folder / "test" / "scores.json").exists():
-            _train(shared / "trained")
-    return folder
+    return made_once(tmp_path_factory, "trained", _train_phrases) / "runs" / "phrases"
 
 
-def _train(folder: Path) -> None:
+def _train_phrases(folder: Path) -> None:
     phrases = pairs(8000)
     for name, chosen in {"train": phrases[200:], "dev": phrases[:100], "test": phrases[100:200]}.items():
         for side in (0, 1):
@@ -77,7 +91,4 @@ def _train(folder: Path) -> None:
         "relu_dropout=0 embedding_dropout=0 word_dropout=0 label_smoothing=0 budget=1024 schedule=cosine peak=0.006 "
         "warmup=30 max_updates=160 validate_every=160 validation_beam_size=1"
     )
-    command = [sys.executable, "-m", "qknorm", "train", "recipe.yaml", *settings.split()]
-    environment = os.environ | {"QKNORM_CACHE": new_cache(folder / "cache")}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    train(folder, *settings.split())

@@ -8,10 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from qknorm.data.textfiles import read_lines, write_lines
-from qknorm.experiments.papers.output import write
-from qknorm.experiments.papers.plan import plan
-from qknorm.experiments.papers.table import load_table
-from qknorm.experiments.papers.views import view
+from qknorm.experiments.listed import plan_table
+from qknorm.experiments.recipe import load_table
+from qknorm.experiments.views.table import summarise
 from qknorm.runs.recipe import Recipe, load_recipe, save_recipe
 from qknorm.runs.run import Run
 from tests.contents import translated
@@ -62,19 +61,20 @@ rows:
 def experiment(trained: Path, folder: Path, corpus: Path, rates: str = "[]") -> Path:
     """A folder as `qknorm reproduce` leaves it, with a table of three rows; returns its page."""
     (folder / "own.yaml").write_text(f"{OWN_TABLE}rates: {rates}\n")
-    planned = plan(load_table(str(folder / "own.yaml")), "own.yaml", "smoke", str(corpus), 1)
+    planned = plan_table(load_table(str(folder / "own.yaml")), "own.yaml", "smoke", str(corpus), 1)
     for cell in planned.runs(folder):
         run = folder / cell.name
         assert isinstance(cell.recipe, Recipe)
         shutil.copytree(trained, run)
         training = load_recipe(run / "recipe.yaml").training.model_copy(update={"budget": cell.recipe.training.budget})
         save_recipe(load_recipe(run / "recipe.yaml").model_copy(update={"training": training}), run / "recipe.yaml")
-        lines = list(read_lines(run / "test" / "hypotheses.txt"))
+        lines = list(read_lines(run / "test" / "references.txt"))  # what the model says depends on the processor
         cut = {"shorter": len(lines), "alike": len(lines) // 20}.get(run.name.partition("_")[0], 0)
         shorter = [" ".join(line.split()[::2]) for line in lines[:cut]]
         write_lines(run / "test" / "hypotheses.txt", [*shorter, *lines[cut:]])
         Run(run).save_result(translated(1.0))
-    return write(planned, view(planned.experiment, folder), folder)
+    summarise(planned.experiment, folder)
+    return planned.experiment.page(folder)
 
 
 class Page(HTMLParser):

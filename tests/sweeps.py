@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from qknorm.experiments.experiment import PLAN, Experiment
 from qknorm.experiments.machines import Machines
-from qknorm.experiments.sweep import grid as sweeps
-from qknorm.experiments.sweep.grid import Sweep
+from qknorm.experiments.plan import Plan
+from qknorm.experiments.results import RunResult, load_results
 from qknorm.screen import Screen
 
 TINY = """
@@ -28,6 +29,11 @@ decoding: {validation_beam_size: 1, extra_length: 5}
 """
 
 
-def run(sweep: Sweep, folder: Path) -> dict[str, str]:
+def run(plan: Plan, folder: Path) -> dict[str, str]:
     """In this process: what is run, not where, is of interest."""
-    return sweeps.run(sweep, folder, Screen(quiet=True), Machines(jobs=1))
+    return plan.run(folder, Screen(quiet=True), Machines(jobs=1))
+
+
+def results_in(folder: Path) -> list[RunResult]:
+    """What the runs of a sweep left."""
+    return load_results(Experiment.of_file(folder / PLAN), folder)

@@ -28,7 +28,6 @@ def start(backend: Backend) -> None:
         ("tensorboard", lambda: check_installed(["tensorboard"]), "tensorboard"),
         ("wandb", lambda: check_installed(["wandb"]), "wandb"),
         ("distributed", lambda: start("dask"), "dask"),
-        ("ray", lambda: start("ray"), "ray"),
     ],
 )
 def test_the_sentence_names_the_extra(

@@ -35,8 +35,8 @@ def compare(
     from qknorm.evaluation.significance import compare as compare_systems
     from qknorm.evaluation.significance import standings
     from qknorm.evaluation.systems import read_systems
-    from qknorm.experiments.sweep.results import is_sweep
-    from qknorm.experiments.sweep.scores import as_systems
+    from qknorm.experiments.compare import as_systems
+    from qknorm.experiments.experiment import is_sweep
     from qknorm.metrics.table import is_too_short_for_bleu
 
     listed = [system for argument in systems for system in as_systems(argument)]

@@ -177,13 +177,17 @@ def check_same_text(folders: Iterable[Path]) -> None:
         text = TASKS[run.kind].digest_of_text(run) if run.is_begun else None
         if text is None:
             continue
-        named = run.recipe.data.model_dump_json(exclude={"fold", "bpe_dropout"})  # these leave the digest as it is
-        other, expected = first.setdefault(named, (run.folder, text))
+        other, expected = first.setdefault(text_of(run), (run.folder, text))
         if text != expected:
             raise InputError(
                 f"{other} and {run.folder} were trained on different text, though their recipes name the same: it was "
                 "changed in between; move the run with the wrong text away, and call this again"
             )
+
+
+def text_of(run: Run) -> str:
+    """The text that its recipe names; which fold of it, and BPE-dropout, leave the digest as it is."""
+    return run.recipe.data.model_dump_json(exclude={"fold", "bpe_dropout"})
 
 
 def _is_same(begun: AnyRecipe, given: AnyRecipe) -> bool:

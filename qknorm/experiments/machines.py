@@ -1,4 +1,4 @@
-"""Many runs at a time: in processes of this machine, or on a cluster of Dask's or Ray's."""
+"""Many runs at a time: in processes of this machine, or on a cluster of Dask's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qknorm.runs.contents import Result
 from qknorm.screen import Screen
 from qknorm.tasks.table import TASKS
 
-Backend = Literal["local", "dask", "ray"]
+Backend = Literal["local", "dask"]
 Outcome = tuple[str, Result | str]
 
 _SECONDS_FOR_A_WORKER = 30.0
@@ -49,7 +49,7 @@ class Machines:
         if not missing:
             return {}
         jobs, threads = self._at_a_time(len(missing)), self.threads(len(missing))
-        gpus_of_worker = None if self.address or self.backend == "ray" else self._gpus
+        gpus_of_worker = None if self.address else self._gpus
         work = [(cell, (folder / cell.name).absolute(), threads, os.getpid(), gpus_of_worker) for cell in missing]
         failures, tasks = {}, {cell.name: TASKS[cell.recipe.task] for cell in missing}
         with (
@@ -81,22 +81,14 @@ class Machines:
         if self.backend == "local":
             with parallel_config(backend="loky", inner_max_num_threads=threads):
                 yield _by_joblib(work, jobs)
-        elif self.backend == "dask":
-            with needs("dask", "--backend dask"):
-                from distributed import Client
-            here = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
-            client: Any = Client
-            with client(self.address) if self.address else client(**here) as connected:
-                _check_workers(connected)
-                yield _by_dask(connected, work, jobs)
-        else:
-            with needs("ray", "--backend ray"):
-                import ray
-            ray.init(address=self.address, num_cpus=None if self.address else jobs)
-            try:
-                yield _by_ray(work, jobs)
-            finally:
-                ray.shutdown()
+            return
+        with needs("dask", "--backend dask"):
+            from distributed import Client
+        here = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
+        client: Any = Client
+        with client(self.address) if self.address else client(**here) as connected:
+            _check_workers(connected)
+            yield _by_dask(connected, work, jobs)
 
 
 def _by_joblib(work: Sequence[tuple[Any, ...]], jobs: int) -> Iterable[Outcome]:
@@ -142,19 +134,6 @@ def _run_from(place: Path, *arguments: Any) -> Outcome:
     """`run_cell` in the folder of whoever wants it, where that is shared: from there a recipe may name its text."""
     with contextlib.chdir(place) if place.is_dir() else contextlib.nullcontext():
         return run_cell(*arguments)
-
-
-def _by_ray(work: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Outcome]:
-    """Not by joblib, which gives nothing from Ray before the last run is done. Ray gives a GPU only to who asks."""
-    import ray
-
-    run = ray.remote(_run_from).options(num_gpus=int("GPU" in ray.cluster_resources()))
-    tasks = (run.remote(Path.cwd(), *arguments) for arguments in work)
-    pending = list(itertools.islice(tasks, jobs))
-    while pending:
-        (ended,), pending = ray.wait(pending)
-        pending += itertools.islice(tasks, 1)
-        yield ray.get(ended)
 
 
 @contextlib.contextmanager

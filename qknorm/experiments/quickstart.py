@@ -23,7 +23,7 @@ from qknorm.experiments.cells import Cell
 from qknorm.experiments.figures import STYLE, save
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.minutes import by_one_plan
-from qknorm.experiments.papers.table import BASELINE, FULL
+from qknorm.experiments.recipe import BASELINE, FULL
 from qknorm.experiments.report import write_report
 from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.runs.run import Run

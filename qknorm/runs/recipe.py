@@ -417,15 +417,19 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 def read_recipe(path: Path) -> dict[str, Any]:
     """The content of a YAML file, or of a recipe that comes with the package; only that it has keys is checked."""
     path = _file_of(path)
-    with open_bytes(path) as file:
-        try:
-            content = yaml.load(file.read().decode("utf-8"), Loader)
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"{path} is not a YAML file: {reason}") from None
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise InputError(f"{path} is not a recipe: it must hold keys such as data and model")
     return content
+
+
+def read_yaml(path: Path) -> Any:
+    """Whatever a YAML file holds."""
+    with open_bytes(path) as file:
+        try:
+            return yaml.load(file.read().decode("utf-8"), Loader)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or a date that is none
+            raise InputError(f"{path} is not a YAML file: {' '.join(str(error).split())}") from None
 
 
 def _file_of(path: Path) -> Path:
@@ -575,6 +579,8 @@ def _first_problem(error: ValidationError, keys: dict[str, set[str]]) -> str:
         in_pair = parts[:2] == ["data", "pairs"]
         siblings = set(DirectionRecipe.model_fields) if in_pair else keys.get(".".join(parts), set())
         return f"there is no key {_abbreviated(where)}; {_hint(leaf, siblings, ''.join(f'{part}.' for part in parts))}"
+    if first["type"] == "missing":
+        return f"{where} is missing"
     message = _IN_WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     return (
         f"{where}: {message} (given: {_abbreviated(first['input'])})"

@@ -13,6 +13,7 @@ import torch
 from qknorm.data import prepared
 from qknorm.data.corpus_report import CorpusReport
 from qknorm.data.subwords import Subwords
+from qknorm.errors import InputError
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
 from qknorm.runs.contents import ModelParts
 from qknorm.runs.recipe import ModelRecipe, Recipe
@@ -51,6 +52,8 @@ class TranslatorRun(Run):
 
     @property
     def parts(self) -> ModelParts:
+        if not self.pairs_file.is_file():
+            raise InputError(f"{self.folder} is not a run folder: there is no {self.pairs_file.name} in it")
         return ModelParts.of_file(self.pairs_file)
 
     def make_model(self) -> TranslatorModel:

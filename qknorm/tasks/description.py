@@ -30,6 +30,8 @@ class TaskDescription(ABC, Generic[RecipeT, ResultT]):
     """Of those, what a table of many runs shows, the most important first, and under which headings."""
     is_cross_validated: ClassVar[bool] = False
     """Whether sweeps are about p, by folds of the text and curves of the loss; else they are a table of scores."""
+    is_tested: ClassVar[bool] = False
+    """Whether a run ends with a test, whose translations are compared; else its losses are."""
     keeps_checkpoints: ClassVar[bool] = True
     """Whether a run among many keeps its weights when it is done."""
 

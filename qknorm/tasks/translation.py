@@ -28,6 +28,7 @@ class TranslationDescription(TaskDescription[Recipe, TranslationResult]):
         "chrf": METRICS["chrf"].label,
         "best_dev_bleu": "best dev BLEU",
     }
+    is_tested = True
 
     @property
     def measured(self) -> tuple[str, ...]:

@@ -25,16 +25,13 @@ def test_text_becomes_numbers_and_back(tmp_path: Path) -> None:
     assert again.known == sorted(again.known)
 
 
-def test_an_unseen_character_is_named() -> None:
+def test_an_unseen_character_is_named_and_an_empty_text_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the character 'é' \(U\+00E9, number 3 of the text\)"):
         Characters.of("abc").encode("abé")
-
-
-@pytest.mark.parametrize("content", ["", "\n\n", "  \n"])
-def test_an_empty_text_is_refused(tmp_path: Path, content: str) -> None:
-    (tmp_path / "text").write_text(content)
-    with pytest.raises(InputError, match="is empty"):
-        CharacterText.read(tmp_path / "text")
+    for content in ("", "\n\n", "  \n"):
+        (tmp_path / "text").write_text(content)
+        with pytest.raises(InputError, match="is empty"):
+            CharacterText.read(tmp_path / "text")
 
 
 def test_targets_follow_the_inputs(text: CharacterText) -> None:

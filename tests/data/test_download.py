@@ -89,23 +89,17 @@ def serving() -> Iterator[Site]:
             thread.join()
 
 
-@pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+@pytest.fixture(autouse=True)
+def _nearby(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FIRST_PAUSE", 0.0)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
     with serving() as site:
         site.files["/file.bin"] = BODY
         yield site
-
-
-@pytest.fixture
-def closed(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a port where nobody listens."""
-    monkeypatch.setattr(module, "_FIRST_PAUSE", 0.0)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 def names(folder: Path) -> list[str]:
@@ -193,36 +187,31 @@ def test_what_does_not_go_on_where_the_part_ends_is_fetched_again(
     assert download(f"{site.address}/file.bin", tmp_path / "file.bin").read_bytes() == BODY
 
 
-def test_a_wrong_checksum_names_both_digests_and_leaves_nothing(site: Site, tmp_path: Path) -> None:
+def test_what_is_not_the_file_is_refused_and_leaves_nothing(site: Site, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"sha256 is {SHA256}, not {'0' * 64}"):
         download(f"{site.address}/file.bin", tmp_path / "file.bin", sha256="0" * 64)
-    assert names(tmp_path) == []
-
-
-def test_a_missing_file_is_named_with_its_address(site: Site, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"^{site.address}/none answers 404 .*--from DIR$"):
         download(f"{site.address}/none", tmp_path / "none")
-    assert len(site.asked) == 1
-    assert names(tmp_path) == []
-
-
-def test_a_web_page_in_place_of_the_file_is_refused(site: Site, tmp_path: Path) -> None:
+    assert len(site.asked) == 2, "it does not try again"
     site.headers["Content-Type"] = "text/html; charset=utf-8"
     with pytest.raises(InputError, match="answers with a web page in place of the file"):
         download(f"{site.address}/file.bin", tmp_path / "file.bin")
     assert names(tmp_path) == []
 
 
-def test_no_network_is_one_sentence_with_a_way_out(closed: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot be reached; check the network, or fetch .* --from DIR$"):
-        download(f"http://{closed}/file.bin", tmp_path / "file.bin")
-
-
-def test_a_password_in_the_address_is_not_shown(closed: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
+def test_no_network_is_one_sentence_with_a_way_out_and_without_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        closed = f"127.0.0.1:{free.getsockname()[1]}"  # where nobody listens
+    reason = rf"http://{closed}/file\.bin cannot be reached; check the network, or fetch .* --from DIR$"
+    with pytest.raises(InputError, match=reason) as caught:
         download(f"http://me:secret@{closed}/file.bin", tmp_path / "file.bin")
-    assert f"http://{closed}/file.bin" in str(caught.value)
     assert "secret" not in str(caught.value)
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://{closed}/simple")
+    with pytest.raises(InputError, match=r"package index cannot be reached; .*--from DIR \(toy-1\.0\.tar\.gz\)$"):
+        fetch_from_package_index("toy", "toy-1.0.tar.gz", SHA256, tmp_path)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, the disk that is always full")
@@ -239,22 +228,16 @@ def test_a_gzip_file_stays_as_it_is_when_the_server_calls_it_an_encoding(site: S
     assert download(f"{site.address}/lines.gz", tmp_path / "lines.gz").read_bytes() == packed
 
 
-def test_away_from_a_terminal_there_is_one_plain_line(
-    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_terminal_shows_a_bar_and_a_file_gets_one_plain_line(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     download(f"{site.address}/file.bin", tmp_path / "file.bin")
     assert capsys.readouterr() == ("", "downloading file.bin (102.4 kB)\n")
-
-
-def test_on_a_terminal_there_is_a_bar(
-    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    download(f"{site.address}/file.bin", tmp_path / "file.bin")
+    download(f"{site.address}/file.bin", tmp_path / "again.bin")
     out, err = capsys.readouterr()
-    assert out == ""
-    assert "102.4/102.4 kB" in err
+    assert (out, "102.4/102.4 kB" in err) == ("", True)
 
 
 # The package index.
@@ -290,29 +273,19 @@ def test_the_index_of_pips_configuration_is_used(index: Site, tmp_path: Path, mo
     assert fetch_from_package_index("toy", "toy-1.0.tar.gz", SHA256, tmp_path).read_bytes() == BODY
 
 
-def test_the_given_digest_is_checked_and_not_only_that_of_the_index(index: Site, tmp_path: Path) -> None:
-    assert index.asked == []
+@pytest.mark.usefixtures("index")
+def test_the_given_digest_is_checked_and_not_only_that_of_the_index(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"sha256 is {SHA256}, not {'1' * 64}"):
         fetch_from_package_index("toy", "toy-1.0.tar.gz", "1" * 64, tmp_path)
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("project", "filename", "message"),
-    [("toy", "toy-2.0.tar.gz", r"no file toy-2\.0\.tar\.gz of toy"), ("other", "x.whl", "no project other")],
-)
-def test_what_the_index_does_not_have_is_named(
-    index: Site, tmp_path: Path, project: str, filename: str, message: str
-) -> None:
-    assert index.asked == []
-    with pytest.raises(InputError, match=message):
-        fetch_from_package_index(project, filename, SHA256, tmp_path)
-
-
-def test_an_index_out_of_reach_is_one_sentence(closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", f"http://{closed}/simple")
-    with pytest.raises(InputError, match=r"package index cannot be reached; .*--from DIR \(toy-1\.0\.tar\.gz\)$"):
-        fetch_from_package_index("toy", "toy-1.0.tar.gz", SHA256, tmp_path)
+@pytest.mark.usefixtures("index")
+def test_what_the_index_does_not_have_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no file toy-2\.0\.tar\.gz of toy"):
+        fetch_from_package_index("toy", "toy-2.0.tar.gz", SHA256, tmp_path)
+    with pytest.raises(InputError, match="no project other"):
+        fetch_from_package_index("other", "x.whl", SHA256, tmp_path)
 
 
 # Archives.

@@ -6,6 +6,7 @@ import os
 import random
 import stat
 import zipfile
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -30,48 +31,37 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte-order mark"])
-@pytest.mark.parametrize("last_end", [True, False])
-def test_line_ends_and_byte_order_mark(tmp_path: Path, end: bytes, mark: bytes, last_end: bool) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(mark + end.join([b"one", b"", b"three"]) + (end if last_end else b""))
-    assert list(read_lines(path)) == ["one", "", "three"]
-
-
-def test_gzip_is_recognised_by_its_content(tmp_path: Path) -> None:
+def test_line_ends_byte_order_mark_and_gzip(tmp_path: Path, end: bytes) -> None:
+    """Gzip is recognised by its content, not by a name."""
     path = tmp_path / "misnamed.txt"
-    path.write_bytes(gzip.compress("olá\nmundo\n".encode()))
-    assert list(read_lines(path)) == ["olá", "mundo"]
+    for mark, last_end in product((b"", b"\xef\xbb\xbf"), (b"", end)):
+        content = mark + end.join([b"one", b"", "olá".encode()]) + last_end
+        for packed in (content, gzip.compress(content)):
+            path.write_bytes(packed)
+            assert list(read_lines(path)) == ["one", "", "olá"]
+    path.write_bytes(b"a\r\r\nb\r")
+    assert list(read_lines(path)) == ["a\r", "b\r"], "a lone carriage return is a character, even at the end"
 
 
-def test_bytes_that_are_not_utf8_are_located(tmp_path: Path) -> None:
-    path = tmp_path / "latin1"
-    path.write_bytes(b"fine\nse\xf1or\n")
-    with pytest.raises(InputError, match=r"latin1, line 2: byte 0xf1 at offset 2 of the line is not UTF-8"):
-        list(read_lines(path))
-
-
-def test_utf16_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes("hello\n".encode("utf-16"))
-    with pytest.raises(InputError, match="looks like UTF-16"):
-        list(read_lines(path))
+WINDOWS = "it looks like Windows-1252; convert the text to UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8"
 
 
 @pytest.mark.parametrize(
-    ("line", "is_windows"),
+    ("line", "sentence", "is_windows"),
     [
-        ("“It’s a café – isn’t it?”".encode("cp1252"), True),
-        ("señor".encode("latin-1"), False),
-        ("“Привет, как дела”".encode("cp1251"), False),
+        (b"se\xf1or\n", r"file, line 2: byte 0xf1 at offset 2 of the line is not UTF-8", False),
+        ("“It’s a café – isn’t it?”".encode("cp1252"), "is not UTF-8", True),
+        ("“Привет, как дела”".encode("cp1251"), "is not UTF-8", False),
+        ("hello\n".encode("utf-16"), "looks like UTF-16", False),
     ],
+    ids=["Latin-1", "Windows-1252", "Windows-1251", "UTF-16"],
 )
-def test_text_of_windows_is_told_by_its_quotation_marks(line: bytes, is_windows: bool, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"fine\n" + line)
-    with pytest.raises(InputError, match="is not UTF-8") as refused:
+def test_what_is_not_utf8_is_located_and_named(line: bytes, sentence: str, is_windows: bool, tmp_path: Path) -> None:
+    """Text of Windows is told by its quotation marks."""
+    (tmp_path / "file").write_bytes(line if sentence.endswith("16") else b"fine\n" + line)
+    with pytest.raises(InputError, match=sentence) as refused:
         list(read_lines(tmp_path / "file"))
-    how = "it looks like Windows-1252; convert the text to UTF-8 first: iconv -f WINDOWS-1252 -t UTF-8"
-    assert (how in str(refused.value)) == is_windows
+    assert (WINDOWS in str(refused.value)) == is_windows
 
 
 @pytest.mark.parametrize(
@@ -98,7 +88,10 @@ def test_a_document_is_named_as_what_it_is(inside: str | bytes, kind: str, tmp_p
         list(read_lines(path))
 
 
-def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe is a pipe or a device"):
+        list(read_lines(tmp_path / "pipe"))
     with pytest.raises(InputError, match="nowhere does not exist"):
         list(read_lines(tmp_path / "nowhere"))
     with pytest.raises(InputError, match="is a folder"):
@@ -112,17 +105,6 @@ def test_a_damaged_gzip_is_named(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(InputError, match=r"file\.gz is a damaged gzip file"):
             list(read_lines(path))
-
-
-def test_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="pipe is a pipe or a device"):
-        list(read_lines(tmp_path / "pipe"))
-
-
-def test_a_lone_carriage_return_is_a_character_even_at_the_end(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"a\r\r\nb\r")
-    assert list(read_lines(tmp_path / "file")) == ["a\r", "b\r"]
 
 
 class TestReplacing:

@@ -1,33 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qknorm.decoding.beam import BeamSettings, Hypothesis
-from qknorm.decoding.decoders import DECODERS, Beam, make_decoder
+from qknorm.decoding.beam import BeamSettings
+from qknorm.decoding.decoders import DECODERS, make_decoder
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
-from tests.journeys.conftest import Command, command
-
-__all__ = ["command"]
-
-
-class Echo(Beam):
-    """Says what it has read; a decoder from outside of the package."""
-
-    def decode(self, _model: object, sentences: Sequence[Sentence], _direction: object) -> list[list[Hypothesis]]:
-        return [[Hypothesis([*sentence.pieces], 0.0, [])] for sentence in sentences]
-
-
-def test_a_new_decoder_is_a_class_and_its_line_in_the_table(
-    command: Command, trained_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(DECODERS, "echo", Echo)
-    done = command("translate", str(trained_run), "--decoder", "echo", stdin=b"The house is red.\n\n")
-    assert done.out == "The house is red.\n\n", done.errors
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +14,13 @@ from qknorm.errors import InputError
 from qknorm.experiments import machines
 from qknorm.experiments.cells import Cell, run_cell
 from qknorm.experiments.machines import Machines
-from qknorm.experiments.sweep import grid as sweeps
-from qknorm.experiments.sweep.grid import plan
-from qknorm.experiments.sweep.results import load_results
+from qknorm.experiments.spanned import plan_sweep
 from qknorm.screen import Screen
-from tests.sweeps import run
+from tests.sweeps import results_in, run
 
 
 def test_a_cluster_that_goes_away_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan(folder / "tiny.yaml", None, ["folds=null"])
+    planned = plan_sweep(folder / "tiny.yaml", None, ["folds=null"])
 
     @contextmanager
     def for_one_run(_self: Machines, work: list[Any], *_: int) -> Iterator[Iterator[Any]]:
@@ -39,16 +35,16 @@ def test_a_cluster_that_goes_away_loses_nothing(folder: Path, monkeypatch: pytes
         with pytest.raises(
             InputError, match=r"the dask cluster is gone .*nobody there.*; what is done is kept, and the"
         ):
-            sweeps.run(planned, folder / "out", Screen(quiet=True), Machines("dask", jobs=2))
-    assert [result.status for result in load_results(folder / "out")] == ["done", "missing", "missing"]
+            planned.run(folder / "out", Screen(quiet=True), Machines("dask", jobs=2))
+    assert [result.status for result in results_in(folder / "out")] == ["done", "missing", "missing"]
     kept = (folder / "out" / "p-2" / "result.json").stat()
     assert run(planned, folder / "out") == {}
-    assert {result.status for result in load_results(folder / "out")} == {"done"}
+    assert {result.status for result in results_in(folder / "out")} == {"done"}
     assert (folder / "out" / "p-2" / "result.json").stat() == kept
 
 
 def three_runs(where: Machines) -> dict[str, str]:
-    return sweeps.run(plan(Path("tiny.yaml"), None, ["folds=null"]), Path("out"), Screen(quiet=True), where)
+    return plan_sweep(Path("tiny.yaml"), None, ["folds=null"]).run(Path("out"), Screen(quiet=True), where)
 
 
 @contextmanager
@@ -80,7 +76,7 @@ def test_a_worker_that_began_elsewhere_trains_where_the_command_is_called(
     with dask_cluster(workers=1, threads=1, processes=True) as address:
         monkeypatch.chdir(folder)
         assert three_runs(Machines("dask", address=address)) == {}
-    assert {result.status for result in load_results(folder / "out")} == {"done"}
+    assert {result.status for result in results_in(folder / "out")} == {"done"}
 
 
 @pytest.mark.usefixtures("folder")
@@ -126,31 +122,3 @@ def test_a_dask_cluster_elsewhere_has_no_more_runs_at_a_time_than_somebody_wants
     instead_of_training(monkeypatch, run)
     with dask_cluster(workers=4, threads=1) as address:
         assert len(three_runs(Machines("dask", jobs=2, address=address))) == 3
-
-
-@pytest.mark.usefixtures("folder", "small")
-@pytest.mark.parametrize(("jobs", "at_a_time"), [(None, [3, 2, 1]), (2, [2, 2, 1])])
-def test_a_ray_cluster_elsewhere_has_as_many_runs_at_a_time(
-    jobs: int | None, at_a_time: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a Ray that only pretends."""
-    found: list[int] = []
-
-    def wait(pending: list[Any]) -> tuple[list[Any], list[Any]]:
-        found.append(len(pending))
-        return pending[:1], pending[1:]
-
-    class Remote:
-        def __init__(self, function: Callable[..., object]) -> None:
-            self.remote = function
-
-        def options(self, **_: object) -> Remote:
-            return self
-
-    def nothing(*_: object, **__: object) -> None: ...
-
-    ray = {"init": nothing, "shutdown": nothing, "cluster_resources": dict, "wait": wait, "get": lambda it: it}
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(remote=Remote, **ray))
-    instead_of_training(monkeypatch, lambda: None)
-    assert len(three_runs(Machines("ray", jobs, address="auto"))) == 3
-    assert found == at_a_time

@@ -13,11 +13,12 @@ import torch
 
 from qknorm.errors import InputError
 from qknorm.experiments.gpus import gpu_of_its_own
+from qknorm.experiments.plan import Plan
 from qknorm.experiments.slurm import Slurm, run_task, submit
-from qknorm.experiments.sweep import grid as sweeps
-from qknorm.experiments.sweep.results import load_results
+from qknorm.experiments.spanned import plan_sweep
 from qknorm.screen import Screen
 from tests.caches import new_cache
+from tests.sweeps import results_in
 
 # Like sbatch, but every task of the array runs at once, and here. It reads directives as words, in quotes or not, and
 # knows of the signs that stand for something in the name of a task's output only those that the script should have.
@@ -46,24 +47,24 @@ def sbatch(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def left_to_slurm(folder: Path, *changes: str, at_once: int | None = None) -> Slurm:
     slurm = Slurm(at_once)
-    assert sweeps.run(tiny(folder, *changes), folder / "out", Screen(quiet=True), slurm) == {}
+    assert tiny(folder, *changes).run(folder / "out", Screen(quiet=True), slurm) == {}
     return slurm
 
 
-def tiny(folder: Path, *changes: str) -> sweeps.Sweep:
-    return sweeps.plan(folder / "tiny.yaml", None, ["folds=null", *changes])
+def tiny(folder: Path, *changes: str) -> Plan:
+    return plan_sweep(folder / "tiny.yaml", None, ["folds=null", *changes])
 
 
 def test_each_task_of_the_array_trains_one_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sbatch(folder, SBATCH.format(python=sys.executable), monkeypatch)
     slurm = left_to_slurm(folder)
     assert list(slurm.cells) == ["p-2", "p-3", "qk_norm-none"]
-    assert {result.status for result in load_results(folder / "out")} == {"missing"}
+    assert {result.status for result in results_in(folder / "out")} == {"missing"}
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     script = slurm.write(folder / "out")
     monkeypatch.chdir("/")  # tasks begin where the script was written, wherever it is submitted
     assert submit(script) == "Submitted batch job 17"
-    assert {result.status for result in load_results(folder / "out")} == {"done"}
+    assert {result.status for result in results_in(folder / "out")} == {"done"}
     monkeypatch.chdir(folder)
     assert not left_to_slurm(folder).cells, "what is done is not run again"
 
@@ -79,7 +80,7 @@ def test_a_folder_may_have_spaces_and_signs_that_mean_something_to_slurm(
         shutil.copy(folder / name, place)
     monkeypatch.chdir(place)
     submit(left_to_slurm(place, "p=2").write(place / "out"))
-    assert {result.status for result in load_results(place / "out")} == {"done"}
+    assert {result.status for result in results_in(place / "out")} == {"done"}
     assert {path.name for path in (place / "out").glob("*.out")} == {"slurm-17_0.out", "slurm-17_1.out"}
 
 
@@ -129,18 +130,17 @@ def test_a_task_takes_a_gpu_that_no_other_has_unless_slurm_gave_it_one(
 def test_a_task_that_fails_says_why_and_leaves_the_others(folder: Path) -> None:
     changes = ["peak=1.0e+38", "iterations=4"]
     script = left_to_slurm(folder, *changes).write(folder / "out")
-    assert {result.status for result in load_results(folder / "out")} == {"missing"}
+    assert {result.status for result in results_in(folder / "out")} == {"missing"}
     environment = os.environ | {"SLURM_ARRAY_TASK_ID": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(["sh", str(script)], capture_output=True, text=True, env=environment)
     assert done.returncode == 1
     assert "the loss is" in done.stderr
     again = Slurm()
-    failures = sweeps.run(tiny(folder, *changes), folder / "out", Screen(quiet=True), again)
+    failures = tiny(folder, *changes).run(folder / "out", Screen(quiet=True), again)
     assert list(failures) == ["p-2"]
     assert "the loss is" in failures["p-2"]
     assert list(again.cells) == ["p-2", "p-3", "qk_norm-none"], "it is tried again"
-    for known in (failures, None):
-        assert [one.status for one in load_results(folder / "out", known)] == ["failed", "missing", "missing"]
+    assert [result.status for result in results_in(folder / "out")] == ["failed", "missing", "missing"]
 
 
 def test_a_missing_or_refusing_sbatch_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

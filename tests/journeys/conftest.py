@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from qknorm.cli import main
 from qknorm.training import speed
 from tests.caches import new_cache
+from tests.conftest import made_once, train
 from tests.phrases import write_phrases
 
 
@@ -79,6 +81,23 @@ decoding: {validation_beam_size: 1, extra_length: 5}
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a corpus of 600 pairs and a recipe that trains on it in a second or two."""
     monkeypatch.setenv("QKNORM_CACHE", new_cache(tmp_path / "cache"))
-    write_phrases(tmp_path, train=600, held_out=24)
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    _furnish(tmp_path)
     return tmp_path
+
+
+def _furnish(folder: Path) -> None:
+    write_phrases(folder, train=600, held_out=24)
+    (folder / "recipe.yaml").write_text(RECIPE)
+
+
+def _train_small(folder: Path) -> None:
+    _furnish(folder)
+    train(folder)
+
+
+@pytest.fixture
+def small_run(workplace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that `qknorm train recipe.yaml` leaves in the workplace: it is trained once for all tests, and copied."""
+    made = made_once(tmp_path_factory, "small", _train_small)
+    shutil.copytree(made / "runs" / "small", workplace / "runs" / "small")
+    return workplace / "runs" / "small"

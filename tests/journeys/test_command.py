@@ -8,8 +8,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 import qknorm
 from tests.journeys.conftest import Command
 
@@ -20,24 +18,20 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "qknorm", *arguments], cwd=cwd, capture_output=True, text=True)
 
 
-def test_version(tmp_path: Path) -> None:
-    done = run("--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"qknorm {qknorm.__version__}\n")
-
-
 def test_help_names_the_commands(command: Command) -> None:
+    assert command("--version").out == f"qknorm {qknorm.__version__}\n"
     done = command("--help")
     assert done.code == 0
     files = {path.stem for path in (ROOT / "qknorm" / "commands").glob("[!_]*.py")}
     assert files <= set(done.out.split())
+    assert "..." not in done.out.partition("Commands:")[2], "no summary is cut"
 
 
-@pytest.mark.parametrize("arguments", [["quikstart"], ["quickstart", "--oops"], ["quickstart", "extra"]], ids=str)
-def test_a_wrong_call_gets_one_sentence_and_exit_code_2(arguments: list[str], command: Command) -> None:
-    done = command(*arguments)
-    assert done.code == 2
-    assert done.out == ""
-    assert re.fullmatch(r"qknorm: [^\n]+\n", done.errors)
+def test_a_wrong_call_gets_one_sentence_and_exit_code_2(command: Command) -> None:
+    for arguments in (["quikstart"], ["quickstart", "--oops"], ["quickstart", "extra"]):
+        done = command(*arguments)
+        assert (done.code, done.out) == (2, "")
+        assert re.fullmatch(r"qknorm: [^\n]+\n", done.errors)
 
 
 def test_debug_shows_the_traceback(tmp_path: Path, command: Command) -> None:
@@ -48,7 +42,7 @@ def test_debug_shows_the_traceback(tmp_path: Path, command: Command) -> None:
     assert "Traceback" in loud.stderr
 
 
-def test_the_library_needs_torch_alone() -> None:
+def test_the_library_needs_torch_alone_and_the_help_not_even_that() -> None:
     """`from qknorm import *` brings in none of the packages of any extra; numpy and filelock come with torch."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = [package for extra in ("toolkit", "hf") for package in project["optional-dependencies"][extra]]
@@ -57,16 +51,9 @@ def test_the_library_needs_torch_alone() -> None:
     code = f"import sys; from qknorm import *; QKNormAttention; print({modules!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-
-
-def test_help_does_not_wait_for_torch() -> None:
     code = "import sys; import qknorm.cli; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-def test_no_summary_of_a_command_is_cut(command: Command) -> None:
-    assert "..." not in command("--help").out.partition("Commands:")[2]
 
 
 def test_a_reader_who_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def test_check_cleans_and_lists_what_it_dropped(folder: Path, command: Command) 
     write_lines(folder / "train.gl", [*GALICIAN, "algo", GALICIAN[0], "Madrid"])
     write_lines(folder / "dev.en", ENGLISH[10:12])
     write_lines(folder / "dev.gl", GALICIAN[10:12])
-    done = command("data", "check", "train.en", "train.gl", "--dev", "dev.en", "dev.gl")
+    files = ("train.en", "train.gl", "--dev", "dev.en", "dev.gl")
+    done = command("data", "check", *files)
     assert done.code == 0, done.errors
     assert re.search(r"kept +48\b", done.out)
     assert list(read_lines(folder / "checked" / "train.gl")) == [*GALICIAN[:10], *GALICIAN[12:]]
@@ -42,39 +43,29 @@ def test_check_cleans_and_lists_what_it_dropped(folder: Path, command: Command) 
         ["53", "source equals target"],
     ]
     assert (folder / "checked" / "lengths.png").read_bytes().startswith(b"\x89PNG")
+    lenient = command("data", "check", *files, "--keep-duplicates", "--keep-copies", "--tidy", "--out", "b[1]x[red]y")
+    assert re.search(r"kept +50\b", lenient.out)
+    assert "b[1]x[red]y: train.en" in lenient.out
 
 
-def test_rules_are_options(folder: Path, command: Command) -> None:
-    write_lines(folder / "train.en", [*ENGLISH, ENGLISH[0], "Madrid", "tidy\u00a0text"])
-    write_lines(folder / "train.gl", [*GALICIAN, GALICIAN[0], "Madrid", "texto tidy"])
-    done = command("data", "check", "train.en", "train.gl", "--keep-duplicates", "--keep-copies", "--tidy")
-    assert re.search(r"kept +53\b", done.out)
-    assert list(read_lines(folder / "checked" / "train.en"))[-1] == "tidy text"
-
-
-@pytest.mark.parametrize(
-    ("prepare", "message"),
-    [
-        (lambda folder: (folder / "train.gl").unlink(), "train.gl does not exist"),
-        (lambda folder: ((folder / "train.gl").unlink(), (folder / "train.gl").mkdir()), "train.gl is a folder"),
-        (
-            lambda folder: [(folder / f"train.{code}").write_text("") for code in ("en", "gl")],
-            "train.en and train.gl are empty",
-        ),
-        (lambda folder: write_lines(folder / "train.gl", GALICIAN[1:]), "seems to lack 1 before its line 1"),
-        (lambda folder: (folder / "train.gl").write_bytes(b"ol\xe1\n" * 50), "line 1: byte 0xe1 at offset 2"),
-    ],
-)
-def test_bad_files_get_one_sentence_and_leave_nothing(
-    folder: Path, prepare: object, message: str, command: Command
-) -> None:
-    assert callable(prepare)
-    prepare(folder)
-    done = command("data", "check", "train.en", "train.gl")
-    assert done.code == 2
-    assert message in done.errors
-    assert done.errors.count("\n") == 1
-    assert not any((folder / "checked").glob("*"))
+def test_bad_files_get_one_sentence_and_leave_nothing(folder: Path, command: Command) -> None:
+    write_lines(folder / "short.gl", GALICIAN[1:])
+    (folder / "memory.tmx").write_text("<tmx><body><tu>")
+    for code in ("en", "gl"):
+        write_lines(folder / f"nothing.{code}", [])
+    importing = ("data", "import", "memory.tmx", "--source", "en", "--target")
+    for arguments, message in (
+        (("data", "check", "train.en", "nowhere.gl"), "nowhere.gl does not exist"),
+        (("data", "check", "nothing.en", "nothing.gl"), "nothing.en and nothing.gl are empty"),
+        (("data", "check", "train.en", "short.gl"), "seems to lack 1 before its line 1"),
+        ((*importing, "gl"), "not well-formed XML"),
+        ((*importing, "gl", "--out", "."), "is a folder"),
+        ((*importing, "gl/x"), "not a language code"),
+        ((*importing, "en"), "two languages"),
+    ):
+        done = command(*arguments)
+        assert (done.code, message in done.errors, done.errors.count("\n")) == (2, True, 1), done.errors
+    assert not [*folder.glob("checked/*"), *folder.glob("imported*")]
 
 
 def test_input_is_never_written_over(folder: Path, command: Command) -> None:
@@ -90,48 +81,10 @@ def test_input_is_never_written_over(folder: Path, command: Command) -> None:
     assert "both called train.en" in done.errors
 
 
-@pytest.mark.usefixtures("folder")
-def test_an_output_folder_may_have_any_name(command: Command) -> None:
-    done = command("data", "check", "train.en", "train.gl", "--out", "b[1]x[red]y")
-    assert done.code == 0, done.errors
-    assert "b[1]x[red]y: train.en" in done.out
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--out", "."], "is a folder"),
-        (["--target", "gl/x"], "not a language code"),
-        (["--target", "en"], "two languages"),
-    ],
-)
-def test_impossible_imports_are_refused(folder: Path, options: list[str], message: str, command: Command) -> None:
-    (folder / "memory.tsv").write_text("one\tun\n")
-    done = command("data", "import", "memory.tsv", "--source", "en", "--target", "gl", *options)
-    assert done.code == 2
-    assert message in done.errors
-
-
-def test_a_line_of_10_mb_and_nul_bytes_are_dropped_and_counted(folder: Path, command: Command) -> None:
-    write_lines(folder / "train.en", [*ENGLISH, "x" * 10_000_000, "a\x00b"])
-    write_lines(folder / "train.gl", [*GALICIAN, "y", "a e b"])
-    done = command("data", "check", "train.en", "train.gl")
-    assert done.code == 0, done.errors
-    assert "too long" in done.out
-    assert "control character" in done.out
-    assert (folder / "checked" / "dropped.tsv").stat().st_size < 10_000
-
-
-def test_a_translation_memory_becomes_two_files(folder: Path, command: Command) -> None:
+def test_a_memory_becomes_two_files_that_overwrite_nothing_without_being_told_to(
+    folder: Path, command: Command
+) -> None:
     (folder / "memory.tsv").write_text("one\tun\ntwo\tdous\n")
-    done = command("data", "import", "memory.tsv", "--source", "en", "--target", "gl", "--out", "mine")
-    assert done.code == 0, done.errors
-    assert list(read_lines(folder / "mine.en")) == ["one", "two"]
-    assert list(read_lines(folder / "mine.gl")) == ["un", "dous"]
-
-
-def test_an_import_overwrites_nothing_without_being_told_to(folder: Path, command: Command) -> None:
-    (folder / "memory.tsv").write_text("one\tun\n")
     (folder / "mine.gl").write_text("the work of years\n")
     importing = ("data", "import", "memory.tsv", "--source", "en", "--target", "gl", "--out", "mine")
     done = command(*importing)
@@ -142,18 +95,11 @@ def test_an_import_overwrites_nothing_without_being_told_to(folder: Path, comman
     assert (folder / "mine.gl").read_text() == "the work of years\n"
     assert not (folder / "mine.en").exists()
     assert command(*importing, "--force").code == 0
-    assert (folder / "mine.gl").read_text() == "un\n"
+    assert (folder / "mine.en").read_text() == "one\ntwo\n"
+    assert (folder / "mine.gl").read_text() == "un\ndous\n"
     mistyped = command(*importing[:-1], "mien/mine")
     assert (mistyped.code, mistyped.errors) == (2, "qknorm: mien/mine.en cannot be written: there is no folder mien\n")
     assert not (folder / "mien").exists()
-
-
-def test_a_memory_that_cannot_be_read_leaves_nothing(folder: Path, command: Command) -> None:
-    (folder / "memory.tmx").write_text("<tmx><body><tu>")
-    done = command("data", "import", "memory.tmx", "--source", "en", "--target", "gl")
-    assert done.code == 2
-    assert "not well-formed XML" in done.errors
-    assert not list(folder.glob("imported*"))
 
 
 @pytest.mark.usefixtures("folder")

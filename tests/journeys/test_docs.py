@@ -21,7 +21,7 @@ from qknorm.data import corpora
 from qknorm.data.phrasebook import pairs
 from qknorm.data.splits import SPLITS
 from qknorm.data.textfiles import read_lines, write_lines
-from qknorm.experiments.papers.table import load_table
+from qknorm.experiments.recipe import load_table
 from qknorm.runs.recipe import make_recipe, read_recipe
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.training import planner

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,16 @@ from torch import nn
 
 from qknorm.attention.module import parameter_groups
 from qknorm.attention.norms import KINDS, Heads, Norms
-from qknorm.data.textfiles import write_lines
+from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.decoding.beam import Hypothesis
+from qknorm.decoding.decoders import DECODERS, Beam
+from qknorm.decoding.sentence import Sentence
+from qknorm.experiments.experiment import Experiment
+from qknorm.experiments.page import Answer, Table
+from qknorm.experiments.results import RunResult
+from qknorm.experiments.views.table import VIEWS, View
+from qknorm.formats.document import Document
+from qknorm.formats.table import FORMATS
 from qknorm.metrics.metric import Metric
 from qknorm.metrics.table import METRICS
 from qknorm.optimisation.optimisers import OPTIMISERS, OptimiserSettings
@@ -99,6 +109,65 @@ def test_a_metric_is_a_class_and_its_line(command: Command, monkeypatch: pytest.
     first, _ = results.parent.glob("**/metrics.jsonl")
     assert json.loads(first.read_text().splitlines()[-1])["dev_exact"] == 0.0
     assert json.loads(command("score", "test.gl", "test.gl", "--json").out)["exact"] == 100.0
+
+
+class Settings(Document):
+    """Lines such as `title = The house`, of which the values are translated."""
+
+    def __init__(self, path: Path | None) -> None:
+        assert path is not None
+        self.rows = [line.split(" = ") for line in read_lines(path)]
+
+    @property
+    def segments(self) -> Iterator[str]:
+        return (value for _, value in self.rows)
+
+    def written(self, translations: Iterable[str]) -> Iterator[bytes]:
+        for (key, _), translation in zip(self.rows, translations, strict=True):
+            yield f"{key} = {translation}\n".encode()
+
+
+def test_a_document_format_is_a_class_and_its_line(
+    command: Command, trained_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FORMATS, "settings", Settings)
+    content = "title = The house is red.\nempty = \nbutton = I eat.\n"
+    Path("app.settings").write_text(content)
+    Path("APP.settings.gz").write_bytes(gzip.compress(content.encode()))
+    texts = command("translate", str(trained_run), stdin=b"The house is red.\n\nI eat.\n").out.split("\n")
+    for name in ("app.settings", "APP.settings.gz"):
+        done = command("translate", str(trained_run), name)
+        assert done.out == f"title = {texts[0]}\nempty = \nbutton = {texts[2]}\n", done.errors
+    assert command("translate", str(trained_run), "app.settings", "--n-best", "1").out.count("\t") == 6
+
+
+class Echo(Beam):
+    """Says what it has read."""
+
+    def decode(self, _model: object, sentences: Sequence[Sentence], _direction: object) -> list[list[Hypothesis]]:
+        return [[Hypothesis([*sentence.pieces], 0.0, [])] for sentence in sentences]
+
+
+def test_a_decoder_is_a_class_and_its_line(
+    command: Command, trained_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DECODERS, "echo", Echo)
+    done = command("translate", str(trained_run), "--decoder", "echo", stdin=b"The house is red.\n\n")
+    assert done.out == "The house is red.\n\n", done.errors
+
+
+def times(_experiment: Experiment, results: Sequence[RunResult]) -> Answer:
+    rows = [[result.name, f"{result.measured['seconds']:.1f}"] for result in results if result.is_done]
+    return Answer(sentences=[f"{len(rows)} runs."], tables=[Table("", "", ["", "seconds"], rows)])
+
+
+def test_a_view_is_a_function_and_its_line(recipe: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VIEWS, "times", View(times))
+    Path(recipe).write_text(f"{RECIPE}shows: times\n")
+    done = command("sweep", recipe, "p=[2, 3]", "--jobs", "1")
+    assert done.code == 0, done.errors
+    assert "2 runs." in done.out
+    assert "| p-3 | " in Path("runs/mine/summary.md").read_text()
 
 
 def test_a_task_is_its_recipe_and_its_description(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

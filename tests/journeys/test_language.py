@@ -129,19 +129,10 @@ def test_a_killed_sweep_goes_on(folder: Path, command: Command) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_on_a_local_dask_cluster(folder: Path) -> None:
-    pytest.importorskip("distributed")
+def test_a_sweep_on_a_local_cluster(folder: Path) -> None:
+    pytest.importorskip("distributed", reason="it is not installed: pip install 'qknorm[dask]'")
     settings = ["p=[2]", "iterations=4", "validate_every=2"]
     done = run("sweep", "sweep.yaml", *settings, "--backend", "dask", "--jobs", "2", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert len(list((folder / "runs" / "tiny").glob("*/result.json"))) == 4
-
-
-@pytest.mark.slow
-def test_a_sweep_on_a_local_ray_cluster(folder: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'qknorm[ray]'")
-    settings = ["p=[2]", "iterations=4", "validate_every=2"]
-    done = run("sweep", "sweep.yaml", *settings, "--backend", "ray", "--jobs", "2", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert len(list((folder / "runs" / "tiny").glob("*/result.json"))) == 4
 
@@ -173,19 +164,16 @@ def test_a_failed_run_is_told_and_kept_apart(command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sweep", "sweep.yaml", "p=[]"], "model.p is an empty list"),
         (["sweep", "sweep.yaml", "name=../elsewhere"], "name=../elsewhere cannot name a folder in runs"),
-        (["sweep", "sweep.yaml", "folds=41"], "a text of 40 lines cannot be cut into 41 folds"),
         (["train", "sweep.yaml"], "is a sweep of many runs; try: qknorm sweep sweep.yaml"),
         (["sweep", "sweep.yaml", "--gpus", "99"], "there is no GPU '99' on this machine"),
         (["sweep", "sweep.yaml", "--submit"], "--submit is for --backend slurm"),
-        (["sweep", "sweep.yaml", "--address", "tcp://x"], "--address is for --backend dask and --backend ray"),
-        (["sweep", "sweep.yaml", "--backend", "slurm", "--address", "x"], "--address is for --backend dask and"),
+        (["sweep", "sweep.yaml", "--address", "tcp://x"], "--address is for --backend dask"),
+        (["sweep", "sweep.yaml", "--backend", "slurm", "--address", "x"], "--address is for --backend dask"),
         (
             ["sweep", "sweep.yaml", "--backend", "slurm", "--gpus", "0"],
             "--gpus is for this machine; SBATCH_GPUS=1 lets",
         ),
-        (["sweep", "sweep.yaml", "--backend", "ray", "--gpus", "0"], "--gpus is for --backend local, or dask without"),
         (
             ["sweep", "sweep.yaml", "--backend", "dask", "--address", "tcp://x", "--gpus", "0"],
             "CUDA_VISIBLE_DEVICES=0 where a cluster's workers are started",

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from qknorm import Translator
 from qknorm.data.subwords import Subwords
 from qknorm.data.textfiles import read_lines, write_lines
 from tests.journeys.conftest import Command
@@ -113,113 +112,60 @@ def test_a_small_model_learns_the_phrasebook(workplace: Path, command: Command, 
     assert scores["bleu"] >= least
 
 
-def test_two_text_files_are_enough(workplace: Path, command: Command) -> None:
-    write_lines(workplace / "mine.en", [f"The house number {i} is red." for i in range(200)])
-    write_lines(workplace / "mine.gl", [f"A casa número {i} é vermella." for i in range(200)])
-    done = command("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=4", "dim=16")
-    assert done.code == 0, done.errors
-    trained = workplace / "runs" / "mine"
-    assert json.loads((trained / "test" / "scores.json").read_text())["lines"] == 20
-    assert "200 pairs read: 0 dropped, 20 for dev, 20 for test, 160 to learn from; " in done.out
-    assert not (trained / "data").exists()
-
-
-def test_train_translate_score(workplace: Path, command: Command) -> None:
-    done = command("train", "recipe.yaml")
-    assert done.code == 0, done.errors
-    trained = workplace / "runs" / "small"
-    lines = [json.loads(line) for line in read_lines(trained / "metrics.jsonl")]
+def test_a_finished_run_tells_what_it_learned_and_is_not_begun_again(small_run: Path, command: Command) -> None:
+    lines = [json.loads(line) for line in read_lines(small_run / "metrics.jsonl")]
     assert [line["step"] for line in lines] == [8, 16, 24]
     assert lines[-1]["train_loss"] < lines[0]["train_loss"]
     assert len(lines[0]["scales"]) == 3  # one g for each of the three attentions
-    scores = json.loads((trained / "test" / "scores.json").read_text())
-    assert scores["lines"] == 24
-    assert scores["signature"].startswith("nrefs:1")
-
-    write_lines(workplace / "in.txt", ["The house is red.", "", "  ", "жжж 😀", "I eat."])
-    done = command("translate", "runs/small", "in.txt")
-    assert done.code == 0, done.errors
-    out = done.out.split("\n")[:-1]
-    assert len(out) == 5
-    assert out[1] == out[2] == ""
-    assert Translator.load(trained).translate(["I eat.", ""]) == [out[4], ""]
-
-    done = command(
-        "score", str(trained / "test" / "hypotheses.txt"), str(trained / "test" / "references.txt"), "--json"
-    )
-    assert json.loads(done.out)["bleu"] == pytest.approx(scores["bleu"])
-
-    hypotheses = trained / "test" / "hypotheses.txt"
-    write_lines(workplace / "blank.txt", ["" for _ in read_lines(hypotheses)])
-    done = command("compare", "blank.txt", "runs/small", "--ref", "runs/small/test/references.txt", "--json")
-    rows = json.loads(done.out)
-    assert [row["name"] for row in rows] == ["blank.txt", "small"]
-    assert rows[0]["p_value"] is None
-    assert rows[1]["bleu"] == pytest.approx(scores["bleu"])
-
+    kept, text = json.loads((small_run / "test" / "scores.json").read_text()), str(small_run / "test")
+    assert (kept["lines"], kept["signature"].startswith("nrefs:1")) == (24, True)
+    scored = json.loads(command("score", f"{text}/hypotheses.txt", f"{text}/references.txt", "--json").out)
+    assert scored["bleu"] == pytest.approx(kept["bleu"])
     again = command("train", "recipe.yaml")
-    assert again.code == 2
-    assert "holds a run already" in again.errors
+    assert (again.code, "holds a run already" in again.errors) == (2, True)
 
 
-def test_a_damaged_checkpoint_is_passed_over(workplace: Path, command: Command) -> None:
-    done = command("train", "recipe.yaml")
-    assert done.code == 0, done.errors
-    trained = workplace / "runs" / "small"
-    expected = outcome(trained)
-    newest = trained / "checkpoints" / "step-000024" / "model.safetensors"
+def test_damaged_checkpoints_are_passed_over(small_run: Path, command: Command) -> None:
+    """Where none is whole, the run starts again, and says so."""
+    expected = outcome(small_run)
+    newest = small_run / "checkpoints" / "step-000024" / "model.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
     done = command("train", "runs/small", "--resume")
-    assert done.code == 0, done.errors
     assert "step-000024 is damaged" in done.errors
     assert "going on after update 16" in done.out
-    assert outcome(trained) == expected
+    assert (done.code, outcome(small_run)) == (0, expected)
 
-
-def test_a_run_without_a_whole_checkpoint_says_that_it_starts_again(workplace: Path, command: Command) -> None:
-    done = command("train", "recipe.yaml")
-    assert done.code == 0, done.errors
-    trained = workplace / "runs" / "small"
-    expected = outcome(trained)
-    for state in trained.glob("checkpoints/*/state.json"):
+    for state in small_run.glob("checkpoints/*/state.json"):
         state.unlink()
     done = command("train", "runs/small", "--resume")
-    assert done.code == 0, done.errors
     assert "step-000024 is damaged or incomplete\n" in done.errors
     assert "the checkpoint before it" not in done.errors
     assert "runs/small has no whole checkpoint: it starts from the beginning" in done.out
-    assert outcome(trained) == expected
+    assert (done.code, outcome(small_run)) == (0, expected)
 
 
-def test_commands_to_paste_quote_folders_with_spaces(workplace: Path, command: Command) -> None:
-    done = command("train", "recipe.yaml", "max_updates=1", "name=my run")
-    assert done.code == 0, done.errors
-    assert "qknorm translate 'runs/my run' FILE" in done.out
-    assert "qknorm report 'runs/my run'" in done.out
+def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(
+    workplace: Path, small_run: Path, command: Command
+) -> None:
+    """Commands to paste quote a folder with spaces."""
+    stopped = run_changed(SIGNALLED, "SIGINT", "11", "train", "recipe.yaml", "name=my run", cwd=workplace)
+    assert stopped.returncode == 130, stopped.stderr
+    saved = re.search(r"Saved after update (\d+)\. Go on with: qknorm train 'runs/my run' --resume\n", stopped.stdout)
+    assert saved, stopped.stdout
+    run = workplace / "runs" / "my run"
+    assert (run / "checkpoints" / "last").read_text() == f"step-{int(saved[1]):06d}\n"
+    assert 11 <= int(saved[1]) < 16  # at once, and not at the next validation
     changed = command("train", "runs/my run", "seed=2", "--resume")
     assert "go on with: qknorm train 'runs/my run' --resume" in changed.errors
-    stopped = run_changed(SIGNALLED, "SIGINT", "3", "train", "recipe.yaml", "name=my other", cwd=workplace)
-    assert "Go on with: qknorm train 'runs/my other' --resume\n" in stopped.stdout
-
-
-def test_ctrl_c_saves_and_a_run_that_goes_on_ends_with_the_same_bits(workplace: Path, command: Command) -> None:
-    done = command("train", "recipe.yaml")
-    assert done.code == 0, done.errors
-    stopped = run_changed(SIGNALLED, "SIGINT", "11", "train", "recipe.yaml", "name=stopped", cwd=workplace)
-    assert stopped.returncode == 130, stopped.stderr
-    saved = re.search(r"Saved after update (\d+)\. Go on with: qknorm train runs/stopped --resume\n", stopped.stdout)
-    assert saved, stopped.stdout
-    assert (workplace / "runs" / "stopped" / "checkpoints" / "last").read_text() == f"step-{int(saved[1]):06d}\n"
-    assert 11 <= int(saved[1]) < 16  # at once, and not at the next validation
-    done = command("train", "runs/stopped", "--resume")
+    done = command("train", "runs/my run", "--resume")
     assert f"going on after update {saved[1]}\n" in done.out
-    assert outcome(workplace / "runs" / "stopped") == outcome(workplace / "runs" / "small")
+    assert outcome(run) == outcome(small_run)
+    assert "qknorm translate 'runs/my run' FILE" in done.out
+    assert "qknorm report 'runs/my run'" in done.out
 
 
-def test_a_run_translates_while_it_still_learns(workplace: Path, command: Command) -> None:
+def test_a_run_translates_while_it_still_learns(workplace: Path, small_run: Path, command: Command) -> None:
     """With its best weights so far; what it learns afterwards is not disturbed. The training waits in update 19."""
-    done = command("train", "recipe.yaml")
-    assert done.code == 0, done.errors
     arguments = ["SIGSTOP", "19", "train", "recipe.yaml", "name=learning"]
     process = [sys.executable, "-c", SIGNALLED, *arguments]
     with subprocess.Popen(process, cwd=workplace, stdout=subprocess.DEVNULL) as training:
@@ -233,13 +179,13 @@ def test_a_run_translates_while_it_still_learns(workplace: Path, command: Comman
         finally:
             training.send_signal(signal.SIGCONT)
         assert training.wait() == 0
-    assert outcome(workplace / "runs" / "learning") == outcome(workplace / "runs" / "small")
+    assert outcome(workplace / "runs" / "learning") == outcome(small_run)
     after = command("translate", "runs/learning", "test.en")
     assert after.out == command("translate", "runs/small", "test.en").out
 
 
 @pytest.fixture
-def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: ARG001
+def refused(command: Command) -> Callable[..., str]:
     """The command `train` on bad input; returns the one sentence that it ends with."""
 
     def call(*arguments: str) -> str:
@@ -259,7 +205,6 @@ def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: A
         ([], "Give a recipe, or --src and --tgt"),
         (["recipe.yaml", "seed=[1, 2"], "seed: the value [1, 2 is not YAML"),
         (["--src", "a"], "--src and --tgt belong together"),
-        (["recipe.yaml", "heads=7"], "model.heads (7) must divide"),
         (["recipe.yaml", "hedas=4"], "there is no key hedas; the nearest is heads"),
         (["recipe.yaml", "source=", "target=", "corpus=phrasebok"], "the nearest name is 'phrasebook-en-gl'"),
         (["recipe.yaml", "precision=fp16"], "fp16 needs a GPU"),
@@ -272,13 +217,24 @@ def refused(workplace: Path, command: Command) -> Callable[..., str]:  # noqa: A
         (["recipe.yaml", "name=''"], "name= cannot name a folder"),
         ([".", "--resume"], ". is not a run folder"),
         (["..", "--resume"], ".. is not a run folder"),
+        (["--src", "train.en", "--tgt", "nowhere.gl"], "nowhere.gl does not exist"),
+        (["--src", "train.en", "--tgt", "blank.gl"], "no pair of"),
     ],
 )
 def test_wrong_calls_get_one_sentence_and_leave_no_run(
     workplace: Path, refused: Callable[..., str], arguments: list[str], message: str
 ) -> None:
+    write_lines(workplace / "blank.gl", [""] * 600)
     assert message in refused(*arguments)
-    assert not (workplace / "runs").exists()
+    assert not list(workplace.glob("runs/*/recipe.yaml"))
+
+
+def test_what_belongs_to_another_run_is_named(small_run: Path, refused: Callable[..., str]) -> None:
+    for key, ours, changed in (("training.seed", "1", "2"), ("name", "small", "other")):
+        assert f"was begun with {key}={ours}, not {changed}" in refused("runs/small", f"{key}={changed}", "--resume")
+    other = Subwords.learn([line[::-1] for line in read_lines(Path("train.gl"))], 200, "raw")
+    other.save(small_run / "tokenizer.json")
+    assert "tokenizer.json is the vocabulary of another run" in refused("runs/small", "--resume")
 
 
 MEMORIES = {
@@ -292,79 +248,16 @@ MEMORIES = {
 }
 
 
-@pytest.mark.parametrize("ending", MEMORIES)
-def test_what_is_said_of_a_memory_works(
-    ending: str, workplace: Path, refused: Callable[..., str], command: Command
-) -> None:
-    memory = f"my memory.{ending}"
-    entry, whole = MEMORIES[ending]
-    (workplace / memory).write_text(whole.format("\n".join(entry.format(i=i) for i in range(40))))
-    sentence = refused(memory)
-    assert "holds text, not a recipe" in sentence
-    said = re.findall(r"with: qknorm ((?:'[^']*'|[^,])+)", sentence.strip())
-    (imported, trained) = [shlex.split(words) for words in said]
-    done = command(*imported)
-    assert done.code == 0, done.errors
-    done = command(*trained, "max_updates=1", "dim=16")
-    assert done.code == 0, done.errors
-
-
-LINES = [f"The house number {i} is red." for i in range(100)]
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (None, "mine.en does not exist"),
-        (b"", "mine.en has 0 lines"),
-        ("\n".join(LINES[1:]).encode(), "mine.en has 99 lines"),
-        (b"\xff\xfe" + "\n".join(LINES).encode("utf-16-le"), "looks like UTF-16"),
-        ("\n".join(LINES).encode() + b" caf\xe9", "mine.en, line 100: byte 0xe9"),
-        (b"\n" * 100, "no pair of"),
-    ],
-    ids=["missing", "empty", "a line short", "UTF-16", "latin-1", "blank"],
-)
-def test_bad_files_get_one_sentence(
-    workplace: Path, refused: Callable[..., str], source: bytes | None, message: str
-) -> None:
-    write_lines(workplace / "mine.gl", LINES)
-    if source is not None:
-        (workplace / "mine.en").write_bytes(source)
-    assert message in refused("--src", "mine.en", "--tgt", "mine.gl")
-    assert not (workplace / "runs" / "mine" / "recipe.yaml").exists()
-
-
-def test_nothing_is_taken_from_an_attempt_that_failed(
-    workplace: Path, refused: Callable[..., str], command: Command
-) -> None:
-    write_lines(workplace / "mine.gl", LINES)
-    (workplace / "mine.en").write_bytes(b"\n" * 100)
-    refused("--src", "mine.en", "--tgt", "mine.gl")
-    write_lines(workplace / "mine.en", (f"Now line {i}." for i in range(100)))
-    done = command("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16")
-    assert done.code == 0, done.errors
-    lines = list(read_lines(workplace / "runs" / "mine" / "test" / "source.txt"))
-    assert lines
-    assert all(line.startswith("Now line") for line in lines)
-
-
-def test_odd_files_are_read_line_by_line(workplace: Path, command: Command) -> None:
-    """A byte-order mark, CRLF, blank lines and U+2028 inside a line shift nothing."""
-    source = [f"One{chr(0x2028)}house {i}." if i % 7 == 0 else f"The house number {i}." for i in range(200)]
-    target = [f"A casa número {i}." for i in range(200)]
-    source[50] = target[65] = ""
-    (workplace / "mine.en").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(source).encode() + b"\r\n")
-    write_lines(workplace / "mine.gl", target)
-    done = command("train", "--src", "mine.en", "--tgt", "mine.gl", "max_updates=1", "dim=16")
-    assert done.code == 0, done.errors
-    trained = workplace / "runs" / "mine"
-    (prepared,) = (path for path in (workplace / "cache" / "prepared").iterdir() if path.is_dir())
-    for name in ("train", "dev", "test"):
-        ours, theirs = (list(read_lines(prepared / f"{name}.{side}")) for side in ("source", "target"))
-        numbers = [[re.sub(r"\D", "", line) for line in lines] for lines in (ours, theirs)]
-        assert all(first == second or "" in (first, second) for first, second in zip(*numbers, strict=True))
-    blank = [line.split("\t")[:2] for line in read_lines(trained / "dropped.tsv") if "blank" in line]
-    assert blank == [["51", "source blank"], ["66", "target blank"]]
+def test_what_is_said_of_a_memory_works(workplace: Path, refused: Callable[..., str], command: Command) -> None:
+    for ending, (entry, whole) in MEMORIES.items():
+        memory = f"my {ending}.{ending}"
+        (workplace / memory).write_text(whole.format("\n".join(entry.format(i=i) for i in range(40))))
+        sentence = refused(memory)
+        assert "holds text, not a recipe" in sentence
+        imported, trained = re.findall(r"with: qknorm ((?:'[^']*'|[^,])+)", sentence.strip())
+        for words, settings in ((imported, ()), (trained, ("max_updates=1", "dim=16"))):
+            done = command(*shlex.split(words), *settings)
+            assert done.code == 0, done.errors
 
 
 def test_what_is_dropped_is_told_with_its_reason_and_can_be_kept(workplace: Path, command: Command) -> None:
@@ -376,9 +269,12 @@ def test_what_is_dropped_is_told_with_its_reason_and_can_be_kept(workplace: Path
     done = command("train", *files)
     assert done.code == 0, done.errors
     assert "141 pairs read: 41 dropped, 10 for dev, 10 for test, 80 to learn from; " in done.out
+    run = workplace / "runs" / "mine"
+    assert json.loads((run / "test" / "scores.json").read_text())["lines"] == 10
+    assert not (run / "data").exists()
     assert "dropped: 40 duplicate, 1 source equals target; every line is in runs/mine/dropped.tsv" in done.out
     assert "warning: 41 of 141 pairs were dropped" in done.out
-    rows = [line.split("\t")[:2] for line in read_lines(workplace / "runs" / "mine" / "dropped.tsv")]
+    rows = [line.split("\t")[:2] for line in read_lines(run / "dropped.tsv")]
     assert rows[1:] == [*([str(number), "duplicate"] for number in range(101, 141)), ["141", "source equals target"]]
     done = command("train", *files, "name=all", "keep_duplicates=true", "keep_copies=true", "max_ratio=null")
     assert done.code == 0, done.errors
@@ -397,19 +293,3 @@ def test_doubts_about_a_text_are_said_and_training_goes_on(workplace: Path, comm
         "warning: the test set has 24 pairs, fewer than 50: its score depends much on chance",
         "warning: dev.gl has mostly words of train.gl: are the files of the dev set swapped?",
     ]
-
-
-def test_what_belongs_to_another_run_is_named(workplace: Path, refused: Callable[..., str], command: Command) -> None:
-    done = command("train", "recipe.yaml", "max_updates=1")
-    assert done.code == 0, done.errors
-    assert "was begun with training.seed=1, not 2" in refused("runs/small", "seed=2", "--resume")
-    vocabulary = workplace / "runs" / "small" / "tokenizer.json"
-    other = Subwords.learn([line[::-1] for line in read_lines(workplace / "train.gl")], 200, "raw")
-    other.save(vocabulary)
-    assert "tokenizer.json is the vocabulary of another run" in refused("runs/small", "--resume")
-
-
-def test_a_folder_that_is_no_run_is_named(command: Command) -> None:
-    done = command("translate", ".")
-    assert done.code == 2
-    assert "is not a run folder" in done.errors

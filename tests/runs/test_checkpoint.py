@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -126,12 +128,27 @@ def test_the_best_of_a_run_under_way_may_be_replaced_while_it_is_looked_for(
     assert checkpoints.load_best(model) == tmp_path / "step-000002"
 
 
-def test_a_step_that_is_saved_again_replaces_the_former_one(tmp_path: Path) -> None:
+def test_a_step_that_is_saved_again_replaces_the_former_one_and_a_colleague_may_read_it(tmp_path: Path) -> None:
     model = nn.Linear(2, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    checkpoints = Checkpoints(tmp_path)
-    for value in (1.0, 2.0):
-        nn.init.constant_(model.weight, value)
-        saved = checkpoints.save(5, model, optimizer, {})
+    checkpoints, umask = Checkpoints(tmp_path / "run"), os.umask(0o027)
+    try:
+        for value in (1.0, 2.0):
+            nn.init.constant_(model.weight, value)
+            saved = checkpoints.save(5, model, optimizer, {})
+    finally:
+        os.umask(umask)
     assert load_file(saved / "model.safetensors")["weight"].unique().tolist() == [2.0]
-    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [saved.name]
+    assert [path.name for path in saved.parent.iterdir() if path.is_dir()] == [saved.name]
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o750
+    assert {stat.S_IMODE(path.stat().st_mode) for path in saved.iterdir()} == {0o640}
+
+
+def test_a_mean_is_that_of_the_checkpoints_which_have_a_tensor(tmp_path: Path) -> None:
+    """A run that was begun by an earlier version has checkpoints with fewer tensors than those that come after them."""
+    checkpoints, _ = saved(tmp_path)
+    other = nn.Linear(1, 1)
+    checkpoints.save(4, other, torch.optim.Adam(other.parameters()), {})
+    mean = checkpoints.average([4, 3])
+    assert torch.equal(mean["bias"], other.bias)
+    torch.testing.assert_close(mean["weight"], (other.weight + 3) / 2)

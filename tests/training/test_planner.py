@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from qknorm.runs.recipe import Recipe, merged
 from qknorm.training import planner
 from qknorm.training.planner import SHAPES, TextSize
+from qknorm.training.prolonged import prolonged_recipe
 
 TALKS = TextSize(positions=350_000, dev=20_000, test=30_000)
 SPEED = (0.2, 900.0)  # seconds and positions of an update
@@ -19,10 +20,12 @@ sizes = st.integers(1_000, 10_000_000)
 speeds = st.tuples(st.floats(0.001, 30), st.floats(16, 4096))
 
 
-@given(sizes, st.floats(30, 100_000), speeds)
+@given(sizes, st.floats(-1000, 100_000), speeds)
 def test_a_plan_ends_in_time(positions: int, seconds: float, speed: tuple[float, float]) -> None:
-    """But for a machine on which not even one update before each validation fits."""
+    """But for a machine on which not even one update before each validation fits; no time is never less than none."""
     plan = planner.length_for(TextSize(positions, positions // 20, positions // 20), seconds, *speed)
+    assert plan.updates >= plan.validations
+    assert plan.seconds > 0
     if plan.updates > plan.validations:
         assert plan.seconds <= seconds * 1.0001
     assert plan.passes == pytest.approx(plan.updates * speed[1] / positions)
@@ -36,26 +39,15 @@ def test_more_time_never_gives_fewer_passes(positions: int, seconds: float, spee
     assert short.updates <= long.updates + slack
 
 
-@given(sizes, st.floats(-1000, 1), speeds)
-def test_no_time_is_never_less_than_none(positions: int, seconds: float, speed: tuple[float, float]) -> None:
-    plan = planner.length_for(TextSize(positions, positions // 20, positions // 20), seconds, *speed)
-    assert plan.updates >= plan.validations
-    assert plan.seconds > 0
-
-
-def test_talks_of_eleven_thousand_pairs_are_read_often_enough() -> None:
-    """The plan this replaces gave them four passes, whatever the time."""
+def test_passes_grow_with_the_minutes_up_to_what_a_text_is_good_for() -> None:
     ten, sixty = (planner.length_for(TALKS, 60 * minutes, *SPEED) for minutes in (10, 60))
     assert 5 < ten.passes < 8
     assert 35 < sixty.passes < 47
     assert not sixty.is_limited_by_text
-
-
-def test_a_small_text_is_not_read_for_ever() -> None:
-    plan = planner.length_for(TextSize(16_000, 1_600, 1_600), 3600, *SPEED)
-    assert plan.is_limited_by_text
-    assert plan.seconds < 3600 / 2
-    assert plan.passes == pytest.approx(planner.MOST_PASSES, rel=0.1)
+    small = planner.length_for(TextSize(16_000, 1_600, 1_600), 3600, *SPEED)
+    assert small.is_limited_by_text
+    assert small.seconds < 3600 / 2
+    assert small.passes == pytest.approx(planner.MOST_PASSES, rel=0.1)
 
 
 @given(st.floats(0.01, 1000), st.integers(16, 1024))
@@ -63,10 +55,6 @@ def test_more_passes_and_wider_models_never_drop_less(passes: float, dim: int) -
     dropped = planner.dropout_for(passes, dim)
     assert 0.1 <= dropped <= planner.dropout_for(2 * passes, dim) <= 0.35
     assert dropped <= planner.dropout_for(passes, 2 * dim)
-
-
-def test_somebody_who_decides_on_the_updates_gets_them() -> None:
-    assert planner.length_for(TALKS, 600, *SPEED, updates=123).updates == 123
 
 
 @given(st.floats(1e6, 1e18), st.integers(100, 32_000), sizes)
@@ -79,29 +67,15 @@ def test_more_time_or_text_never_give_a_smaller_model(operations: float, vocabul
     assert few.weights <= much.weights
 
 
-def test_ten_minutes_and_ten_hours_of_two_cores_want_different_models() -> None:
-    assert planner.shape_for(10 * 60 * 2.8e11, 3000, TALKS.positions).dim == 256
-    assert planner.shape_for(10 * 3600 * 2.8e11, 3000, TALKS.positions).dim > 256
-
-
-def test_time_that_a_small_text_cannot_use_buys_no_large_model() -> None:
+def test_sizes_go_with_time_and_text() -> None:
+    """Time that a small text cannot use buys no large model; wider ones learn more slowly, in larger batches."""
+    ten_minutes, ten_hours = (planner.shape_for(seconds * 2.8e11, 3000, TALKS.positions) for seconds in (600, 36_000))
+    assert ten_minutes.dim == 256 < ten_hours.dim
     assert planner.shape_for(3600 * 2.8e11, 2000, 240 * 20).dim == 128
-
-
-def test_wider_models_learn_more_slowly() -> None:
-    assert planner.peak_for(256) == 1.5e-3
-    assert planner.peak_for(64) == 3e-3
-    assert planner.peak_for(1024) == 0.75e-3
-
-
-def test_muon_has_larger_batches_and_wider_models_too() -> None:
+    assert [planner.peak_for(dim) for dim in (64, 256, 1024)] == [3e-3, 1.5e-3, 0.75e-3]
     assert [planner.budget_for(256, optimizer) for optimizer in ("adam", "adamw", "muon")] == [1024, 1024, 2048]
     assert planner.budget_for(512, "muon") == 4096
-
-
-@pytest.mark.parametrize(("words", "merges"), [(1_000, 2_000), (430_000, 3_000), (6_000_000, 8_000)])
-def test_merges_grow_with_the_text(words: int, merges: int) -> None:
-    assert planner.merges_for(words) == merges
+    assert [planner.merges_for(words) for words in (1_000, 430_000, 6_000_000)] == [2_000, 3_000, 8_000]
 
 
 @given(st.integers(1, 10**6))
@@ -139,6 +113,18 @@ def test_a_prolonged_run_validates_and_waits_as_a_new_plan_does(done: int, secon
     assert longer["validate_every"] == fresh["validate_every"]
     assert longer["max_validations"] >= max(longer["max_updates"] // longer["validate_every"], most)
     assert abs(longer["max_updates"] - done - more.updates) < 2 * longer["validate_every"]
+
+
+def test_dropout_of_a_prolonged_run_is_that_of_all_its_passes_unless_somebody_chose_it() -> None:
+    short, more = (planner.length_for(TALKS, minutes * 60, *SPEED) for minutes in (10, 60))
+    planned = _recipe(planner.START, planner.settings(short, 256))
+    longer = prolonged_recipe(planned, short.updates // 2, more)
+    passes = longer.training.total_updates * more.passes / more.updates
+    assert longer.model.dropout == planner.dropout_for(passes, 256) > planned.model.dropout
+    again = prolonged_recipe(longer, longer.training.total_updates // 2, more)
+    assert again.model.dropout > longer.model.dropout
+    chosen = _recipe(planned.model_dump(), {"model": {"relu_dropout": 0.4}})
+    assert prolonged_recipe(chosen, short.updates // 2, more).model == chosen.model
 
 
 def _recipe(*contents: dict[str, Any]) -> Recipe:

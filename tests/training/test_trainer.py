@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import hashlib
 import io
-import json
 import math
 import os
-import stat
+import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
 from qknorm.optimisation.optimisers import OPTIMISERS
 from qknorm.optimisation.schedules import Schedule, Trapezoid, WarmupFlat
@@ -223,27 +221,25 @@ def test_a_run_whose_best_weights_are_a_mean_can_be_resumed(tmp_path: Path) -> N
         assert checkpoints.best_score() == 99.0
 
 
-def test_a_mean_is_that_of_the_checkpoints_which_have_a_tensor(tmp_path: Path) -> None:
-    """A run that was begun by an earlier version has checkpoints with fewer tensors than those that come after them."""
-    trainer(tmp_path).train()
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
-    older, newer = (checkpoints.folder / f"step-{step:06d}" / "model.safetensors" for step in (8, 12))
-    weights = load_file(older)
-    del weights["bias"]
-    save_file(weights, older)
-    digests = {older.name: hashlib.sha256(older.read_bytes()).hexdigest()}
-    (older.parent / "state.json").write_text(json.dumps({"digests": digests}))
-    assert torch.equal(checkpoints.average([12, 8])["bias"], load_file(newer)["bias"])
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_a_closed_terminal_ends_a_run_unless_it_is_ignored(is_ignored: bool, tmp_path: Path) -> None:
+    """Ignored as by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    try:
+        loop = trainer(tmp_path)
+        update = loop.update
 
+        def close_terminal_and_update(stream: Iterator[Any]) -> None:
+            if loop.progress.step == 5:
+                os.kill(os.getpid(), signal.SIGHUP)
+            update(stream)
 
-def test_less_of_a_loss_is_better(tmp_path: Path) -> None:
-    class Language(Toy):
-        def validate(self) -> Validation:
-            self.validations += 1
-            return Validation({"val_loss": [3.0, 1.0, 2.0][self.validations - 1]}, "val_loss", more_is_better=False)
-
-    trainer(tmp_path, Language()).train()
-    assert (tmp_path / "checkpoints" / "best").read_text() == "step-000008\n"
+        loop.update = close_terminal_and_update  # type: ignore[method-assign]
+        with contextlib.nullcontext() if is_ignored else pytest.raises(KeyboardInterrupt):
+            loop.train()
+        assert loop.progress.step == (12 if is_ignored else 6)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(("bad", "kept"), [(2, False), (7, True)])
@@ -268,61 +264,67 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path)
     assert task.model.weight.isfinite().all()
 
 
-FILES = ["model.safetensors", "optimizer.safetensors", "state.json", "last", "metrics.jsonl"]
+@pytest.mark.parametrize("writes", range(5))
+def test_a_full_disk_keeps_the_checkpoint_before(writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After whichever file, the run ends with an error of the system, and goes on when there is room.
 
-
-@pytest.mark.parametrize("full_at", FILES)
-def test_a_full_disk_keeps_the_checkpoint_before(full_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At whichever file the disk is full, the run ends with an error of the system, and goes on when there is room."""
+    They are the three of the next checkpoint, `last` and `best`.
+    """
     trainer(tmp_path / "whole").train()
-
-    run = tmp_path / "run"
+    run, synced = tmp_path / "run", os.fsync
     trainer(run, max_updates=4).train()
-    before = bits(run, 4)
+    before, left = bits(run, 4), iter(range(writes))
+
+    def full(file: int) -> None:
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        synced(file)
+
+    loop = trainer(run)
+    assert loop.resume()
     with monkeypatch.context() as patch:
-        _fill_disk(full_at, patch)
-        loop = trainer(run)
-        assert loop.resume()
+        patch.setattr(os, "fsync", full)
         with pytest.raises((InputError, OSError), match=r"full|No space"):
             loop.train()
     assert bits(run, 4) == before
     assert not list((run / "checkpoints").glob(".saving-*"))
 
+    with Run(run).metrics_file.open("a") as file:
+        file.write('{"step": 8, "sec')
+    (run / "checkpoints" / ".saving-xyz").mkdir()  # as a kill would leave it
     loop = trainer(run)
     assert loop.resume()
     loop.train()
+    assert not (run / "checkpoints" / ".saving-xyz").exists()
     assert steps(run) == [4, 8, 12]
     assert bits(run, 12) == bits(tmp_path / "whole", 12)
 
 
-def _fill_disk(full_at: str, patch: pytest.MonkeyPatch) -> None:
-    """Let the first write to a file of this name after a resume fail half-way."""
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if full_at.endswith(".safetensors"):
+def test_what_safetensors_says_of_a_full_disk_is_an_error_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(errno.ENOSPC)}")
 
-        def save(tensors: dict[str, Tensor], path: Path) -> None:
-            if path.name == full_at:
-                path.write_bytes(b"half")
-                raise SafetensorError(f"Error while serializing: I/O error: {full}")
-            save_file(tensors, path)
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises((InputError, OSError), match=r"full|No space"):
+        trainer(tmp_path).train()
 
-        patch.setattr(checkpoint, "save_file", save)
-    elif full_at == "metrics.jsonl":
 
-        def write(self: progress_module.ProgressReport, *_: object) -> None:
-            with self.run.metrics_file.open("a") as file:
-                file.write('{"step": 8, "sec')
-            raise full
-
-        patch.setattr(progress_module.ProgressReport, "validated", write)
-    else:
-
-        def half(path: Path) -> Any:
-            if path.name == full_at:
-                raise InputError(f"the disk is full: {path} could not be written")
-            return replacing(path)
-
-        patch.setattr(checkpoint, "replacing", half)
+def test_a_person_sees_a_bar_and_a_file_gets_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LINES", 0.0)
+    facts = r"loss \d+\.\d+, lr 1\.00e-02, [\d,]+ tokens/s, at most \d+ seconds? left"
+    for terminal in (True, False):
+        printed = io.StringIO()
+        console = Screen(file=printed, force_terminal=terminal, width=160, color_system=None)
+        trainer(tmp_path / str(terminal), console=console).train()
+        text = printed.getvalue()
+        assert ("━" in text) == terminal
+        assert len(re.findall(rf"update \d+ of 12: {facts}", text)) == (3 if terminal else 3 + 12)
+        assert len(re.findall(r"dev_bleu \d", text)) == 3
+        if terminal:
+            assert re.findall(rf"12/12 ━+ {facts}", text)
 
 
 def test_checkpoints_of_interruptions_do_not_push_out_those_of_validations(tmp_path: Path) -> None:
@@ -341,43 +343,22 @@ def steps_saved(folder: Path) -> list[int]:
     return sorted(int(path.name.removeprefix("step-")) for path in (folder / "checkpoints").glob("step-*"))
 
 
-def test_a_colleague_may_read_the_weights(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        trainer(tmp_path, Toy(), max_updates=1, validate_every=1).train()
-    finally:
-        os.umask(before)
-    (checkpoint,) = (tmp_path / "checkpoints").glob("step-*")
-    assert stat.S_IMODE(checkpoint.stat().st_mode) == 0o750
-    assert {stat.S_IMODE(path.stat().st_mode) for path in checkpoint.iterdir()} == {0o640}
-
-
-def test_a_kill_before_the_first_checkpoint_leaves_no_line_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_kill_before_a_checkpoint_leaves_no_line_behind(is_interrupted: bool, tmp_path: Path) -> None:
+    """Before the first, or in the validation after an interruption, which has saved one."""
+    if is_interrupted:
+        loop = trainer(tmp_path)
+        loop.task.validate = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            loop.train()
     loop = trainer(tmp_path)
+    assert loop.resume() == is_interrupted
     loop.checkpoints.save = killed  # type: ignore[assignment, method-assign]
     with pytest.raises(SystemExit):
         loop.train()
     assert steps(tmp_path) == [4]
     loop = trainer(tmp_path)
-    assert not loop.resume()
-    loop.train()
-    assert steps(tmp_path) == [4, 8, 12]
-
-
-def test_a_kill_in_the_validation_after_an_interruption_leaves_no_line_behind(tmp_path: Path) -> None:
-    loop = trainer(tmp_path)
-    loop.task.validate = interrupted  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        loop.train()
-    loop = trainer(tmp_path)
-    assert loop.resume()
-    assert loop.progress.step == 4
-    loop.checkpoints.save = killed  # type: ignore[assignment, method-assign]
-    with pytest.raises(SystemExit):
-        loop.train()
-    assert steps(tmp_path) == [4]
-    loop = trainer(tmp_path)
-    assert loop.resume()
+    assert loop.resume() == is_interrupted
     loop.train()
     assert steps(tmp_path) == [4, 8, 12]
 
@@ -388,12 +369,3 @@ def killed(*_: object) -> Path:
 
 def interrupted() -> Validation:
     raise KeyboardInterrupt
-
-
-def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints" / ".saving-xyz").mkdir(parents=True)
-    (tmp_path / "checkpoints" / ".saving-xyz" / "model.safetensors").write_bytes(b"half")
-    loop = trainer(tmp_path)
-    assert not loop.resume()
-    loop.train()
-    assert not (tmp_path / "checkpoints" / ".saving-xyz").exists()

@@ -12,9 +12,8 @@ from qknorm.data.jsonfiles import Stored
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
 from qknorm.evaluation.scores import detokenized
-from qknorm.experiments.papers.plan import Experiment
-from qknorm.experiments.sweep.about import About
-from qknorm.experiments.sweep.results import PLAN, RunResult, is_sweep, load_about, load_results
+from qknorm.experiments.experiment import PLAN, Experiment, is_sweep
+from qknorm.experiments.results import RunResult, load_results
 from qknorm.runs.contents import Scores, ValidationLine
 from qknorm.runs.language_recipe import LanguageRecipe
 from qknorm.runs.language_run import LanguageRun
@@ -25,12 +24,6 @@ from qknorm.tasks.table import TASKS
 
 _DEEPEST = 3  # runs/reproduce-small/CORPUS/RUN
 _DROPPED_SHOWN = 3  # examples of each reason
-
-
-class SweepPlan(Stored):
-    """The sweep.json of a sweep."""
-
-    task: str = "language"
 
 
 class _Table(Stored):
@@ -101,7 +94,7 @@ class TrainedOther:
 @dataclass(frozen=True)
 class SweepRuns:
     name: str
-    about: About
+    experiment: Experiment
     results: list[RunResult]
 
 
@@ -170,7 +163,7 @@ def _is_sweep(folder: Path) -> bool:
     """Whether a sweep is shown as a whole; any other is a folder with runs in it."""
     if not is_sweep(folder):
         return False
-    task = TASKS.get(SweepPlan.of_file(folder / PLAN).task)
+    task = TASKS.get(Experiment.of_file(folder / PLAN).task)
     return task is not None and task.is_cross_validated
 
 
@@ -186,7 +179,8 @@ def _by_numbers(name: str) -> list[tuple[int, str]]:
 
 def _sweep(name: str, folder: Path) -> SweepRuns:
     try:
-        return SweepRuns(name, load_about(folder), load_results(folder))
+        experiment = Experiment.of_file(folder / PLAN)
+        return SweepRuns(name, experiment, load_results(experiment, folder))
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         raise InputError(f"{folder} holds a run that is damaged: {error!r}") from None
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from qknorm.evaluation.significance import Comparison, standings
-from qknorm.experiments.papers import plan as papers
-from qknorm.experiments.papers.plan import Experiment
-from qknorm.experiments.papers.results import Row, planned_for, rate_caveats, result_of
+from qknorm.evaluation.significance import Comparison
+from qknorm.experiments.citations import in_words
+from qknorm.experiments.compare import Compared, compared, compared_contest
+from qknorm.experiments.experiment import Experiment
+from qknorm.experiments.page import setting
 from qknorm.experiments.report.collect import Tested, TrainedTranslator
-from qknorm.metrics.table import is_too_short_for_bleu
+from qknorm.experiments.results import Contest as Rows
+from qknorm.experiments.results import contests_of as rows_by_corpus
+from qknorm.experiments.results import load_outcomes
+from qknorm.experiments.tuning import caveats_of, planned_for
+from qknorm.experiments.views.scores import Row, how_scored, rows_of
 
 
 @dataclass(frozen=True)
@@ -83,34 +88,21 @@ class Contest:
     """Systems on a test set; the first is what the others are compared with."""
 
     title: str
-    sentences: int
     entries: list[Entry]
+    compared: Compared
     as_tokens: bool = False
     """BLEU is that of tokens, not of the text."""
-    experiment: Experiment | None = None
-    """The one whose table this is; without it, the systems of a folder are compared among themselves."""
-    caveats: Sequence[str] = ()
-    """What is said against its runs."""
-    plan: str = ""
-    """What was planned for its runs, where minutes decide it."""
-
-    @property
-    def rows(self) -> list[Comparison]:
-        return [entry.compared for entry in self.entries]
+    about: Mapping[str, str] = field(default_factory=dict)
+    """Of the table of an experiment what is said of it; otherwise systems of a folder are compared among themselves."""
 
     @property
     def references(self) -> list[str]:
         return self.entries[0].tests[0].references
 
     @property
-    def is_too_short(self) -> bool:
-        """BLEU says nothing about its lines."""
-        return is_too_short_for_bleu(self.references)
-
-    @property
     def best(self) -> Entry:
         """By BLEU or, where that says nothing, by chrF."""
-        by_chrf = self.is_too_short
+        by_chrf = self.compared.is_too_short
         return max(self.entries, key=lambda entry: entry.chrf if by_chrf else entry.compared.bleu)
 
 
@@ -147,10 +139,10 @@ def contests_of(systems: Sequence[System], experiments: Sequence[tuple[Experimen
     """The tables of experiments, each as it was written; then, by test set, the systems that stand in none of them."""
     tables, inside = [], set[Path]()
     for experiment, folder in experiments:
-        for contest in experiment.contests:
-            if table := _of_experiment(experiment, contest, folder, systems):
+        for rows in rows_by_corpus(experiment, load_outcomes(experiment, folder)):
+            if table := _of_experiment(experiment, rows, folder, systems):
                 tables.append(table)
-                inside |= {run for entrant in contest.entrants for run in entrant.trained(folder)}
+                inside |= {run.folder for entrant in rows.entrants for run in entrant.trained}
     others = [system for system in systems if inside.isdisjoint(run.folder for run in system.runs)]
     return [*tables, *map(_among_themselves, test_sets_of(others))]
 
@@ -158,33 +150,36 @@ def contests_of(systems: Sequence[System], experiments: Sequence[tuple[Experimen
 def _among_themselves(test_set: TestSet) -> Contest:
     participants = test_set.participants
     lines = {entrant.system.name: [test.hypotheses for test in entrant.tests] for entrant in participants}
-    rows = standings(lines, test_set.references, tokenized=False)
+    found = compared(lines, test_set.references)
     entries = [
-        Entry(entrant.system, entrant.tests[: row.seeds], row) for entrant, row in zip(participants, rows, strict=True)
+        Entry(entrant.system, entrant.tests[: row.seeds], row)
+        for entrant, row in zip(participants, found.rows, strict=True)
     ]
-    return Contest(test_set.title, len(test_set.references), entries)
+    return Contest(test_set.title, entries, found)
 
 
-def _of_experiment(
-    experiment: Experiment, contest: papers.Contest, folder: Path, systems: Sequence[System]
-) -> Contest | None:
+def _of_experiment(experiment: Experiment, rows: Rows, folder: Path, systems: Sequence[System]) -> Contest | None:
     """What the table says on one corpus; None where it has not begun, or some of its runs lie outside of the report."""
     owners = {run.folder: (system, run) for system in systems for run in system.runs}
-    done = {experiment.row(entrant).title: entrant.done(folder) for entrant in contest.entrants}
-    if experiment.table.shows != "bleu" or not any(done.values()):
+    done = {label: [run.folder for run in runs] for label, runs in rows.done.items()}
+    is_whole = {run for runs in done.values() for run in runs} <= owners.keys()
+    if experiment.about.shows not in (None, "scores") or not done or not is_whole:
         return None
-    if not {run for runs in done.values() for run in runs} <= owners.keys():
-        return None
-    result = result_of(experiment, contest, folder)
-    published = {row.system: row for row in result.rows}
+    found = compared_contest(experiment, rows)
+    published = {row.system: row for row in rows_of(experiment, rows, found)}
     entries = []
-    for row in result.compared:
+    for row in found.rows:
         runs = [owners[run] for run in done[row.name][: row.seeds]]
         entries.append(Entry(runs[0][0], [run.tests[0] for _, run in runs], row, published[row.name]))
-    title, as_tokens = f"{experiment.table.title}, {contest.title}", experiment.as_tokens(contest)
-    sentences = len(entries[0].tests[0].references)
-    caveats = rate_caveats(experiment, contest, folder)
-    return Contest(title, sentences, entries, as_tokens, experiment, caveats, planned_for(contest, folder))
+    about, plan = experiment.about, planned_for(experiment, rows.corpus, folder)
+    as_tokens = experiment.as_tokens(rows.corpus)
+    said = {
+        "Question": about.question,
+        "Setting": " ".join([*setting(experiment), f"Test BLEU is {how_scored(as_tokens)}.", plan]).strip(),
+        "Caveat": " ".join(filter(None, [about.caveat, *caveats_of(rows)])),
+        "Source": in_words(about.paper),
+    }
+    return Contest(f"{about.title}, {rows.title}", entries, found, as_tokens, said)
 
 
 def _differ_in_seed_alone(run: TrainedTranslator, group: Sequence[TrainedTranslator]) -> bool:

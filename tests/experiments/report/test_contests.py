@@ -35,7 +35,7 @@ def test_where_a_system_has_one_seed_the_first_of_each_are_compared(run: Trained
     systems = systems_of([varied(run, "a1", 1), varied(run, "a2", 2), varied(run, "b", 1, p=3.0)])
     assert [system.name for system in systems] == ["a", "b"]
     (contest,) = contests_of(systems)
-    assert all(row.first_seeds_only for row in contest.rows)
+    assert all(row.first_seeds_only for row in contest.compared.rows)
     assert [entry.compared.seeds for entry in contest.entries] == [1, 1]
 
 
@@ -76,8 +76,8 @@ def test_the_best_of_a_glossary_is_the_one_with_the_most_chrf(run: TrainedTransl
         replace(varied(run, name, p=p), tests=[test]) for name, p, test in zip("ab", (2.0, 3.0), tests, strict=True)
     ]
     (contest,) = contests_of(systems_of(runs))
-    assert contest.is_too_short
-    assert [row.bleu for row in contest.rows] == [0, 0]
+    assert contest.compared.is_too_short
+    assert [row.bleu for row in contest.compared.rows] == [0, 0]
     assert contest.best.system.name == "b"
     (usual,) = contests_of(systems_of([run]))
-    assert not usual.is_too_short
+    assert not usual.compared.is_too_short

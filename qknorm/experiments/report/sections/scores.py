@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from qknorm.evaluation import wording
-from qknorm.experiments.citations import in_words
-from qknorm.experiments.papers.output import how_scored, setting
-from qknorm.experiments.papers.sizes import shrunk
 from qknorm.experiments.report import words
 from qknorm.experiments.report.charts import Interval, interval_chart
 from qknorm.experiments.report.collect import TrainedTranslator
 from qknorm.experiments.report.contests import Contest, Entry, System
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Figure, Section
+from qknorm.experiments.views.scores import how_scored, number, rate_of
 from qknorm.metrics.script import bleu_tokenizer
 
 
@@ -31,8 +29,6 @@ class ScoreRow:
 @dataclass(frozen=True)
 class ScoreTable:
     contest: Contest
-    about: list[tuple[str, str]]
-    """Of an experiment: what was asked, how it was tried, and what it cannot say."""
     columns: list[str]
     rows: list[ScoreRow]
     figure: Figure
@@ -51,7 +47,7 @@ class ScoresSection(Section):
 {% for table in section.tables %}
 {% set contest = table.contest %}
 <h3>{{ contest.title }}</h3>
-{% for heading, text in table.about if text %}<p><b>{{ heading }}.</b> {{ text }}</p>{% endfor %}
+{% for heading, text in contest.about.items() if text %}<p><b>{{ heading }}.</b> {{ text }}</p>{% endfor %}
 {{ listed(table.verdicts) }}
 {% call scrolling("Scores, " ~ contest.title) %}
 <table class="scores">
@@ -85,7 +81,7 @@ class ScoresSection(Section):
         if not material.systems:
             return []
         shown = [experiment for experiment, _ in material.collection.experiments]
-        sizes = dict.fromkeys(shrunk(experiment.size, experiment.minutes) for experiment in shown)
+        sizes = dict.fromkeys(experiment.about.shrunk for experiment in shown)
         return [cls([*sizes, *_lead(material)], list(map(_table, material.contests)))]
 
 
@@ -96,27 +92,10 @@ def _table(contest: Contest) -> ScoreTable:
         ScoreRow(entry, entry.compared.name, [row[name] for name in columns])
         for entry, row in zip(contest.entries, cells, strict=True)
     ]
-    is_said_above = contest.experiment is None and len(rows) <= 2  # of two systems the head of the page says it
-    sentences = [] if is_said_above else _verdicts(contest)
+    is_said_above = not contest.about and len(rows) <= 2  # of two systems the head of the page says it
+    sentences = [] if is_said_above else contest.compared.sentences
     terms = _terms(contest, columns)
-    return ScoreTable(contest, _about(contest), ["system", *columns], rows, _figure(contest), sentences, terms)
-
-
-def _verdicts(contest: Contest) -> list[str]:
-    """Which systems differ, as far as BLEU can tell."""
-    return [wording.TOO_SHORT] if contest.is_too_short else wording.verdicts(contest.rows)
-
-
-def _about(contest: Contest) -> list[tuple[str, str]]:
-    if contest.experiment is None:
-        return []
-    table = contest.experiment.table
-    return [
-        ("Question", table.question),
-        ("Setting", " ".join(filter(None, [*setting(contest.experiment), contest.plan]))),
-        ("Caveat", " ".join(filter(None, [table.caveat, *contest.caveats]))),
-        ("Source", in_words(table.paper)),
-    ]
+    return ScoreTable(contest, ["system", *columns], rows, _figure(contest), sentences, terms)
 
 
 def _cells(entry: Entry) -> dict[str, str]:
@@ -125,20 +104,16 @@ def _cells(entry: Entry) -> dict[str, str]:
     return {
         "BLEU": wording.bleu_of(row),
         "95 %": wording.interval(row.low, row.high),
-        "difference": "" if row.difference is None else f"{row.difference:+.2f}",
+        "difference": number(row.difference, signed=True),
         "95 % of it": wording.interval(row.difference_low, row.difference_high, signed=True),
         "p": wording.p_value(row.p_value, row.p_is_bound),
-        "paper": f"{published.paper:.2f}" if published and published.paper is not None else "",
-        "its difference": _signed(published.paper_difference) if published else "",
+        "paper": number(published.paper) if published else "",
+        "its difference": number(published.paper_difference, signed=True) if published else "",
         "chrF": f"{entry.chrf:.1f}",
         "TER": f"{entry.ter:.1f}",
         "seeds": str(row.seeds) if row.seeds > 1 else "",
-        "rate": f"{published.rate:g} (of {published.rates_tried})" if published and published.rate else "",
+        "rate": rate_of(published) if published else "",
     }
-
-
-def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.2f}"
 
 
 def _terms(contest: Contest, columns: Sequence[str]) -> list[tuple[str, str]]:
@@ -148,9 +123,9 @@ def _terms(contest: Contest, columns: Sequence[str]) -> list[tuple[str, str]]:
             f"how many {counted}, and sequences of up to four {counted}, are those of a human translation: 0 is none, "
             f"100 all. Higher is better. Here it is {how_scored(contest.as_tokens)}."
         ),
-        "95 %": wording.about_interval(contest.rows[0].seeds),
-        "difference": f"to {contest.rows[0].name}, which the others are compared with.",
-        "p": wording.about_p(len(contest.entries) - 1, contest.rows[0].seeds),
+        "95 %": wording.about_interval(contest.compared.rows[0].seeds),
+        "difference": f"to {contest.compared.rows[0].name}, which the others are compared with.",
+        "p": wording.about_p(len(contest.entries) - 1, contest.compared.rows[0].seeds),
         "paper": "the published score; its difference is to the same system.",
         "chrF": "the same idea as BLEU with letters instead of words: 0 to 100, higher is better.",
         "TER": "how many words of 100 somebody would have to change. Lower is better.",
@@ -202,17 +177,17 @@ def _trained(systems: Sequence[System]) -> str:
 
 def _best(contest: Contest, several: bool) -> str:
     """Who did best and, where there are two, whether they differ."""
-    where = f" ({contest.title})" if several or contest.experiment else ""
+    where = f" ({contest.title})" if several or contest.about else ""
     best = contest.best
-    score = f"{best.chrf:.1f} chrF" if contest.is_too_short else f"{best.compared.bleu:.2f} BLEU"
+    score = f"{best.chrf:.1f} chrF" if contest.compared.is_too_short else f"{best.compared.bleu:.2f} BLEU"
     of_all = " reached the highest score," if len(contest.entries) > 1 else " reached"
     sentence = (
-        f"On {contest.sentences:,} test sentences that were kept out of training{where}, {best.compared.name}{of_all} "
-        f"{score}."
+        f"On {len(contest.references):,} test sentences that were kept out of training{where}, {best.compared.name}"
+        f"{of_all} {score}."
     )
-    if len(contest.entries) != 2 and not contest.is_too_short:
+    if len(contest.entries) != 2 and not contest.compared.is_too_short:
         return sentence
-    return " ".join([sentence, *_verdicts(contest)])
+    return " ".join([sentence, *contest.compared.sentences])
 
 
 def _state(run: TrainedTranslator) -> str:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Self
 
 from qknorm.experiments.citations import in_words
+from qknorm.experiments.page import Picture, Table
 from qknorm.experiments.report.collect import SweepRuns
 from qknorm.experiments.report.material import Material
 from qknorm.experiments.report.section import Section
-from qknorm.experiments.sweep.answer import Picture, Table
-from qknorm.experiments.sweep.views import view_of
+from qknorm.experiments.views.table import view_of
 
 _ABOUT = "The same model was trained again and again, each time with other settings."
 
@@ -85,14 +85,14 @@ class SweepSection(Section):
         title = f"Sweep {sweep.name}"
         runs = {result.folder: result.status for result in sweep.results}  # some choices share one
         done = [status for status in runs.values() if status == "done"]
-        view = view_of(sweep.about, sweep.results)
-        answer = view.answer(sweep.results)
+        answer = view_of(sweep.experiment).answer(sweep.experiment, sweep.results)
         with tempfile.TemporaryDirectory() as scratch:
-            pictures = _embedded(view.draw(sweep.results, Path(scratch)))
-        about = " ".join(filter(None, [sweep.about.question or _ABOUT, sweep.about.shrunk, sweep.about.caveat]))
+            pictures = _embedded(answer.draw(Path(scratch)))
+        said = sweep.experiment.about
+        about = " ".join(filter(None, [said.question or _ABOUT, said.shrunk, said.caveat]))
         state = f"{len(done):,} of {len(runs):,} runs are done."
         verdict = [f"The answer: {sentence.removeprefix('So ')}" for sentence in answer.verdict]
-        source = in_words(sweep.about.paper)
+        source = in_words(said.paper)
         return cls(title, about, state, verdict, source, answer.sentences, pictures, answer.tables)
 
 

@@ -6,21 +6,19 @@ import pytest
 
 from qknorm.errors import InputError
 from qknorm.experiments.citations import in_words
-from qknorm.experiments.machines import Machines
 from qknorm.experiments.report import write_report
-from qknorm.experiments.sweep import grid as sweeps
-from qknorm.screen import Screen
+from qknorm.experiments.spanned import plan_sweep
 from tests.reports import Page
-from tests.sweeps import TINY
+from tests.sweeps import TINY, run
 
 
 def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text").write_text("a line of some text\n" * 30)
     Path("tiny.yaml").write_text(f"{TINY}paper: lopez-rubio-2026\n")
-    planned = sweeps.plan(Path("tiny.yaml"))
-    folder = tmp_path / "runs" / planned.name
-    sweeps.run(planned, folder, Screen(quiet=True), Machines(jobs=1))
+    planned = plan_sweep(Path("tiny.yaml"))
+    folder = tmp_path / "runs" / planned.experiment.name
+    run(planned, folder)
     write_report(tmp_path / "runs", tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "6 of 6 runs are done" in page.text

@@ -1,1 +1,0 @@
-"""A grid of runs from one recipe, and what it says."""
