@@ -258,6 +258,7 @@ class BatchSampler:
     Of several, one is drawn for each batch by weight · (its number of batches)^0.7, so that small ones are seen more
     often than their size. With several ranks, each takes every `world_size`-th batch of the one common stream.
     numbers: what a batch of each text has for its direction; without it, texts are counted.
+    own: which texts are one's own: from batch `own_from` on the others are not drawn any more.
     """
 
     _SMOOTHING = 0.7
@@ -271,12 +272,15 @@ class BatchSampler:
         world_size: int = 1,
         weights: Sequence[float] | None = None,
         numbers: Sequence[int] | None = None,
+        own: Sequence[bool] | None = None,
     ) -> None:
         if not texts or not all(map(len, texts)):
             raise ValueError("a sampler needs at least one text, and sentences in each")
         self._texts, self._budget, self._seed = texts, budget, seed
         self._weights = np.ones(len(texts)) if weights is None else np.array(weights)
         self._numbers = range(len(texts)) if numbers is None else numbers
+        self._is_own = np.ones(len(texts)) if own is None else np.array(own)
+        self.own_from: int | None = None
         self._rank, self._world_size = rank, world_size
         self._drawn = 0
         self._passes = [0] * len(texts)
@@ -324,6 +328,8 @@ class BatchSampler:
         if len(self._texts) == 1:
             return 0
         weights = self._weights * np.array([len(batches) for batches in self._plans], dtype=float) ** self._SMOOTHING
+        if self.own_from is not None and self._drawn >= self.own_from:
+            weights *= self._is_own
         drawn = random.Random(f"{self._seed} pair {self._drawn}").random()
         return int(np.searchsorted(np.cumsum(weights / weights.sum()), drawn))
 

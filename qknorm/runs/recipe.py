@@ -248,6 +248,8 @@ class TrainingRecipe(AnyTraining):
     """Updates until the peak."""
     decay: int | None = Field(None, ge=1)
     """With `trapezoid`: the last this many of max_updates, in which the learning rate falls to zero."""
+    own: int = Field(0, ge=0)
+    """In the last this many updates nothing is learned from but text of one's own languages without a tag."""
     taught: int = Field(0, ge=0)
     """In the first this many updates one head of attention to the source is taught where a count of the text finds the
     translations of words, with a weight that falls from 1 to 0."""

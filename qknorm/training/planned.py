@@ -106,7 +106,7 @@ class _Planning:
                 "minutes: hardly any time is left to learn in. Give it more."
             )
         _say(recipe, length, [*self._remarks, self._of_more_time(recipe, length)], self._console)
-        return self._recipe(merged(self._planned, planner.settings(length, recipe.model.dim)))
+        return self._recipe(merged(self._planned, planner.settings(length, recipe.model.dim, bool(recipe.data.extra))))
 
     def _of_more_time(self, recipe: Recipe, length: Length) -> str:
         """What it would be good for: a plan that is made for it may have another size, which a run keeps for ever."""

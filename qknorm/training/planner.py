@@ -65,6 +65,7 @@ _MARGIN = 0.9  # of the time is planned: a machine is seldom as fast for an hour
 # Per position, in units of what an update takes for it: greedy translation and loss of dev; beam search of test.
 _VALIDATION_COST, _TEST_COST = 0.8, 1.2
 _WARMUP, _TAUGHT, _DECAY = 0.05, 0.6, 0.5  # shares of the updates
+_OWN = 0.25  # the last of them, in which nothing is learned from that is borrowed
 _DROPOUT_INSIDE_ABOVE = 0.2
 # Of the minutes of a run, to learn more text; the second for each time as much text as the old.
 _LEAST_ADDING, _ADDING_PER_SHARE, _MOST_ADDING = 0.03, 1.25, 0.25
@@ -186,14 +187,15 @@ def dropout_for(passes: float, dim: int) -> float:
     return round(max(min(dropout, 0.35) * min(dim / 256, 1.0), 0.1), 2)
 
 
-def settings(length: Length, dim: int) -> dict[str, dict[str, Any]]:
-    """The length as keys of a recipe."""
+def settings(length: Length, dim: int, borrows: bool = False) -> dict[str, dict[str, Any]]:
+    """The length as keys of a recipe, of which some text may be borrowed."""
     every = math.ceil(length.updates / length.validations)
     return {
         "model": dropout_settings(length.passes, dim),
         "training": {
             "warmup": max(round(_WARMUP * length.updates), 1),
             "taught": round(_TAUGHT * length.updates),
+            "own": round(_OWN * length.updates) if borrows else 0,
             "validate_every": every,
             **_ending(length.updates, every),
         },

@@ -76,6 +76,10 @@ class Task(Protocol):
         """How well the model does on held-out data."""
         ...
 
+    def ends_after(self, updates: int) -> None:
+        """The run is now planned to end after so many updates: sooner than it was."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerSettings:
@@ -173,7 +177,7 @@ class Trainer:
         state = self.checkpoints.restore(newest, self.task.model, self.optimizer)
         self.progress = Progress(**state["progress"])
         if self.progress.shortened is not None and self.progress.shortened[0] == self.schedule.total:
-            self.schedule = replace(self.schedule, total=self.progress.shortened[1])
+            self._end_after(self.progress.shortened[1])
         self.task.batches.load_state_dict(state["batches"])
         self.scaler.load_state_dict(state["scaler"])
         if processes.rank() == 0:
@@ -294,12 +298,16 @@ class Trainer:
         """A flat learning rate that brings nothing any more falls from here on; the run then ends sooner."""
         step, planned, start = self.progress.step, self.schedule.total, self.schedule.decay_start
         if start is not None and step < start and self._has_stalled():
-            self.schedule = replace(self.schedule, total=step + self.schedule.decay)
+            self._end_after(step + self.schedule.decay)
             self.progress.shortened = (planned, self.schedule.total)
             self.report.say(
                 f"The score has not risen for {self.settings.stop_after} validations: the learning rate falls from "
                 f"here on, and the run ends after {self.schedule.total:,} updates instead of {planned:,}."
             )
+
+    def _end_after(self, updates: int) -> None:
+        self.schedule = replace(self.schedule, total=updates)
+        self.task.ends_after(updates)
 
     def _has_stalled(self) -> bool:
         scores, patience = self.progress.scores, self.settings.stop_after

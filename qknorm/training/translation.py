@@ -72,6 +72,7 @@ class TranslationTask:
         self.model, self.recipe, self.prepared, self.console = model, recipe, prepared, console
         training, decoding = recipe.training, recipe.decoding
         self.batches = batches_of(recipe, prepared, model)
+        self.ends_after(training.total_updates)
         settings = BeamSettings(decoding.validation_beam_size, decoding.length_penalty, decoding.extra_length)
         self.guide = Guide(translations(prepared, console)).to(model.languages.device) if training.taught else None
         dev = [direction.dev.encoded for direction in prepared.directions]
@@ -99,6 +100,12 @@ class TranslationTask:
         training = self.recipe.training
         updates = self.batches.drawn / (training.accumulate * processes.count())
         return 1 - updates / training.taught if training.taught else 0.0
+
+    def ends_after(self, updates: int) -> None:
+        """Nothing that is borrowed is learned from in the last updates."""
+        training = self.recipe.training
+        if training.own:
+            self.batches.own_from = max(updates - training.own, 0) * training.accumulate * processes.count()
 
     def validate(self) -> Validation:
         """The mean of the pairs' scores; with several, each pair's too."""
@@ -183,7 +190,9 @@ def batches_of(recipe: Recipe, prepared: Prepared, model: TranslatorModel) -> Ba
     number_of = {direction.name: direction.number for direction in model.directions}
     numbers = [number_of[text.files.name] for text in prepared.texts]
     rank, count = processes.rank(), processes.count()
-    return BatchSampler(data, training.budget, training.seed, rank, count, weights, numbers)
+    codes = {direction.files.languages for direction in prepared.directions}
+    own = [text.files.languages in codes for text in prepared.texts]
+    return BatchSampler(data, training.budget, training.seed, rank, count, weights, numbers, own)
 
 
 def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minutes: float | None = None) -> None:

@@ -158,6 +158,17 @@ def test_a_text_is_drawn_by_its_weight_and_its_batches_have_its_number() -> None
     assert drawn.count(7) / len(drawn) == pytest.approx(0.75, abs=0.03)
 
 
+def test_in_the_end_only_ones_own_is_drawn_and_a_position_goes_on_there() -> None:
+    data = [pairs(500), pairs(500, 1), pairs(500, 2)]
+    sampler, restored = (BatchSampler(data, 512, seed=1, own=[True, False, True]) for _ in range(2))
+    sampler.own_from = restored.own_from = 60
+    assert {number for number, _ in take(sampler, 60)} == {0, 1, 2}
+    restored.load_state_dict(sampler.state_dict())
+    rest = take(sampler, 40)
+    assert {number for number, _ in rest} == {0, 2}
+    assert take(restored, 40) == rest
+
+
 def test_nothing_to_sample_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one text"):
         BatchSampler([], 512, 1)

@@ -105,6 +105,21 @@ class TestSeveralPairs:
             trained(two_pairs, run, settings, resume=True)
 
 
+def test_a_run_that_borrows_goes_on_exactly_and_ends_with_its_own_text(content: Content, tmp_path: Path) -> None:
+    run, given = tmp_path / "run", content["data"]
+    other = {"kind": "related", "source": given["source"], "target": given["target"], "languages": ["pt", "gl"]}
+    given["extra"] = [{**other, "weight": 3}]
+    learned = [
+        trained(content, folder, f"own={own}")[-1]["dev_loss"] for folder, own in ((run, 8), (tmp_path / "0", 0))
+    ]
+    assert learned[0] != learned[1]
+    expected = weights(run, "step-000016")
+    (run / "checkpoints" / "step-000016" / "state.json").write_text("{")
+    with pytest.warns(UserWarning, match="step-000016 is damaged"):
+        trained(content, run, "own=8", resume=True)
+    assert same(weights(run, "step-000016"), expected)
+
+
 class TestHalfPrecision:
     def test_bf16_learns_and_keeps_float32(self, content: Content, tmp_path: Path) -> None:
         losses = [line["train_loss"] for line in trained(content, tmp_path / "run", "precision=bf16", "max_updates=40")]
