@@ -69,7 +69,7 @@ def experiment(trained: Path, folder: Path, corpus: Path, rates: str = "[]") -> 
         training = load_recipe(run / "recipe.yaml").training.model_copy(update={"budget": cell.recipe.training.budget})
         save_recipe(load_recipe(run / "recipe.yaml").model_copy(update={"training": training}), run / "recipe.yaml")
         lines = list(read_lines(run / "test" / "references.txt"))  # what the model says depends on the processor
-        cut = {"shorter": len(lines), "alike": len(lines) // 20}.get(run.name.partition("_")[0], 0)
+        cut = {"shorter": len(lines), "alike": 1}.get(run.name.partition("_")[0], 0)
         shorter = [" ".join(line.split()[::2]) for line in lines[:cut]]
         write_lines(run / "test" / "hypotheses.txt", [*shorter, *lines[cut:]])
         Run(run).save_result(translated(1.0))

@@ -172,8 +172,8 @@ class Course(NamedTuple):
 def course(runs: Sequence[Path], kind: str) -> Course:
     """On the dev set; empty if a run is of an earlier version, which did not watch its heads."""
     found = [_course(run, kind) for run in runs]
-    updates = [update for update in found[0] if all(update in own for own in found)]
-    heads = [torch.cat([torch.tensor(own[update]) for own in found], dim=1) for update in updates]
+    updates = [update for update in found[0] if all(update in run for run in found)]
+    heads = [torch.cat([torch.tensor(run[update]) for run in found], dim=1) for update in updates]
     return Course(updates, torch.stack(heads) if heads else torch.empty(0))
 
 
