@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import torch
 
+from qknorm.data.prepared import Prepared
 from qknorm.errors import InputError
 from qknorm.models.translator import TranslatorModel
 from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.training.planner import Shape
+from qknorm.training.sets import prepared_text
 
 _SHAPE = (*(field.name for field in fields(Shape)), "norm", "placement", "fix_norm", "qk_norm")
 
@@ -38,6 +41,25 @@ def as_child(recipe: Recipe) -> Recipe:
 def vocabulary_file(recipe: Recipe) -> Path | None:
     """The vocabulary of the parent, if there is one."""
     return None if recipe.parent is None else TranslatorRun(Path(recipe.parent)).tokenizer_file
+
+
+def doubts_about_parent(folder: Path, prepared: Prepared) -> Iterator[str]:
+    """What looks wrong with a parent: that it has learned what its child is tested on."""
+    parent = TranslatorRun.open(folder)
+    try:
+        texts = prepared_text(parent.recipe.data, vocabulary=parent.tokenizer_file).texts
+    except (InputError, OSError):
+        yield f"the text that {folder} learned from is not there any more: nobody knows whether dev and test were in it"
+        return
+    learned = {line for text in texts for side in (text.train.sources, text.train.targets) for line in side}
+    for direction in prepared.directions:
+        for name, pairs in direction.held_out.items():
+            known = sum(source in learned for source in pairs.sources)
+            if known:
+                yield (
+                    f"{folder} has learned from {known:,} of {len(pairs):,} sentences of the {name} set: "
+                    "its scores promise too much"
+                )
 
 
 @torch.no_grad()

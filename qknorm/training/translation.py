@@ -41,7 +41,7 @@ from qknorm.screen import Screen
 from qknorm.training.backwards import with_back_translations
 from qknorm.training.doubts import doubts, of_any_text
 from qknorm.training.loggers.table import chosen_loggers
-from qknorm.training.parents import as_child, take_over, vocabulary_file
+from qknorm.training.parents import as_child, doubts_about_parent, take_over, vocabulary_file
 from qknorm.training.planned import planned_recipe
 from qknorm.training.prolonged import is_worth_prolonging, prolong
 from qknorm.training.sets import parts_of, prepared_text, vocabulary_digest
@@ -317,6 +317,9 @@ def _say_doubts(run: TranslatorRun, recipe: Recipe, prepared: Prepared, console:
             console.print(f"warning: {doubt}")
     for text in prepared.borrowed:
         for doubt in of_any_text(text, run.dropped_file(prepared.code(text))):
+            console.print(f"warning: {doubt}")
+    if recipe.parent is not None:
+        for doubt in doubts_about_parent(Path(recipe.parent), prepared):
             console.print(f"warning: {doubt}")
 
 

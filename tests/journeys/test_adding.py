@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def digest(folder: Path) -> dict[str, bytes]:
 def test_a_run_learns_more_and_the_old_one_stays_as_it_was(
     command: Command, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner, "MOST_PASSES", 2)
+    monkeypatch.setattr(planner, "MOST_PASSES", 0.7)
     before = digest(run)
     done = command("train", "runs/phrases", "--add", "new.en", "new.gl", "--minutes", "9")
     assert done.code == 0, done.errors
@@ -54,6 +55,7 @@ def test_a_run_learns_more_and_the_old_one_stays_as_it_was(
     assert lines == "40"
     assert float(bleu_after) > float(bleu_before)
     assert json.loads((new / "test" / "scores.json").read_text())["lines"] == 100
+    assert "has learned from" not in done.out
     again = command("train", "runs/phrases-2", "--add", "new.tsv", "--minutes", "0.05")
     assert again.code == 0, again.errors
     assert (run.with_name("phrases-3") / "test" / "scores.json").exists()
@@ -66,6 +68,7 @@ def test_a_child_begins_with_the_weights_of_its_parent(command: Command, run: Pa
         *("languages=[xx,tgt]", "max_updates=1", "peak=1e-9"),
     )
     assert done.code == 0, done.errors
+    assert re.search(r"runs/phrases has learned from \d+ of \d+ sentences of the test set", done.out)
     parent, child = (Translator.load(run.with_name(name)).model.state_dict() for name in ("phrases", "child"))
     assert parent.keys() == child.keys()
     for name, weight in parent.items():
