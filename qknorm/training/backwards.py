@@ -25,6 +25,7 @@ from qknorm.runs.recipe import BorrowedRecipe, Recipe, checked, laid_over_plan, 
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen, duration
 from qknorm.training import planner
+from qknorm.training.doubts import is_in_other_language
 from qknorm.training.sets import prepared_text
 
 _FEWEST_WORDS, _MOST_WORDS = 3, 80  # of a sentence that is worth translating back
@@ -52,7 +53,11 @@ def with_back_translations(recipe: Recipe, folder: Path, console: Screen, train:
     if not run.tests():
         console.print(f"First a model of the opposite direction, to translate text back: {duration(minutes * 60)}.")
         backwards = processes.from_first(lambda: _backwards(recipe, minutes, run.folder))
-        train(backwards, run.folder, console, run.is_begun)
+        try:
+            train(backwards, run.folder, console, run.is_begun)
+        except KeyboardInterrupt:
+            console.print("Or give the same command again: what is done is found, and the rest is done.")
+            raise
     made = processes.from_first(lambda: _translated_back(recipe, run, console))
     spent = max((time.monotonic() - began) / 60, minutes)
     return recipe.model_copy(
@@ -67,10 +72,12 @@ def _backwards(recipe: Recipe, minutes: float, folder: Path) -> Recipe:
     known = recipe.data.model_copy(update={"extra": tuple(parallel)})
     plan = laid_over_plan(planner.START, merged(given, {"data": known.model_dump()}), "the planned recipe")
     prepared = prepared_text(plan.data, None if "merges" in given["data"] else planner.merges_for)
+    for extra in recipe.data.extra:
+        if extra.source is None:
+            _check(Path(extra.target), prepared)
     source, target = recipe.data.languages
     files = _written(prepared, folder / _TEXT)
-    extra = [_turned(extra).model_dump() for extra in parallel]
-    turned = {**files, "languages": (target, source), "extra": extra}
+    turned = {**files, "languages": (target, source), "extra": [_turned(extra).model_dump() for extra in parallel]}
     content = {**given, "name": _FOLDER, "minutes": minutes, "data": given["data"] | turned, "parent": None}
     return checked(Recipe, content, "the recipe of the opposite direction")
 
@@ -86,6 +93,14 @@ def _written(prepared: Prepared, folder: Path) -> dict[str, object]:
         write_lines(target, pairs.sources)
         files[name] = str(source), str(target)
     return {"source": files["train"][0], "target": files["train"][1], "dev": files["dev"], "test": files["test"]}
+
+
+def _check(file: Path, prepared: Prepared) -> None:
+    """An InputError about a text that would be no use, before any time is spent."""
+    train = prepared.directions[0].train
+    lines = _worth_translating(file, Convention.of(train.targets), prepared.directions[0].files.languages[1])
+    if is_in_other_language(lines, train.targets, train.sources):
+        raise InputError(f"{file} is in the language that is translated from; text in the other one is wanted")
 
 
 def _turned(extra: BorrowedRecipe) -> BorrowedRecipe:

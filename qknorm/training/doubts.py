@@ -47,6 +47,18 @@ def of_any_text(prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
     yield from _little_is_left(prepared, dropped)
 
 
+def of_borrowed(text: PreparedDirection, own: PreparedDirection) -> Iterator[str]:
+    """About text that is borrowed: in one language with one's own, it may be the other way round."""
+    source, target = own.files.languages
+    for side, code, lines in zip((0, 1), text.files.languages, (text.train.sources, text.train.targets), strict=True):
+        known = (own.train.sources, own.train.targets)
+        if code in (source, target):
+            is_target = code == target
+            if is_in_other_language(lines, known[is_target], known[not is_target]):
+                file = (text.files.source, text.files.target)[side]
+                yield f"{file} has mostly words of {(target, source)[is_target]}: are the borrowed files swapped?"
+
+
 def _little_is_left(prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
     """Of the pairs that were read; what is split off is not lost."""
     report = prepared.report
@@ -76,6 +88,11 @@ def _in_other_languages(prepared: PreparedDirection, given: Mapping[str, Files])
             if _are_of_other(_words(lines), known[side], known[1 - side]):
                 yield f"{files[side]} has mostly words of {texts[1 - side]}: are the files of the {name} set swapped?"
                 break
+
+
+def is_in_other_language(lines: Sequence[str], own: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether lines have mostly words of the other of two texts."""
+    return _are_of_other(_words(lines), _words(own), _words(other))
 
 
 def _words(lines: Sequence[str]) -> Counter[str]:

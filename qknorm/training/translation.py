@@ -39,7 +39,7 @@ from qknorm.runs.run import other_text, refuse_to_overwrite
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.backwards import with_back_translations
-from qknorm.training.doubts import doubts, of_any_text
+from qknorm.training.doubts import doubts, of_any_text, of_borrowed
 from qknorm.training.loggers.table import chosen_loggers
 from qknorm.training.parents import as_child, doubts_about_parent, take_over, vocabulary_file
 from qknorm.training.planned import planned_recipe
@@ -316,7 +316,8 @@ def _say_doubts(run: TranslatorRun, recipe: Recipe, prepared: Prepared, console:
         for doubt in doubts(given, direction, run.dropped_file(prepared.code(direction))):
             console.print(f"warning: {doubt}")
     for text in prepared.borrowed:
-        for doubt in of_any_text(text, run.dropped_file(prepared.code(text))):
+        of_all = of_any_text(text, run.dropped_file(prepared.code(text)))
+        for doubt in (*of_all, *of_borrowed(text, prepared.directions[0])):
             console.print(f"warning: {doubt}")
     if recipe.parent is not None:
         for doubt in doubts_about_parent(Path(recipe.parent), prepared):

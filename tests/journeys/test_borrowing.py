@@ -101,6 +101,14 @@ def test_text_in_one_language_is_translated_back_and_what_was_done_is_found_agai
     assert json.loads((run / "test" / "scores.json").read_text())["lines"] > 0
 
 
+@pytest.mark.usefixtures("workplace")
+def test_files_that_are_swapped_are_told_of(command: Command, related: tuple[str, str]) -> None:
+    done = command("train", *OWN, "--also", "train.gl", "train.en", "--related", *related, "--minutes", "1", *TINY)
+    assert done.code == 0, done.errors
+    assert "warning: train.gl has mostly words of gl: are the borrowed files swapped?" in done.out
+    assert "warning: xx.txt" not in done.out
+
+
 def test_what_a_weak_model_translates_back_is_not_learned_from(
     command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +126,7 @@ def test_what_a_weak_model_translates_back_is_not_learned_from(
         ((*OWN, "--related", "none.txt", "train.gl"), "none.txt"),
         ((*OWN, "--related", "short.txt", "train.gl"), "short.txt"),
         ((*OWN, "--mono-target", "short.txt"), "no sentence of 3 to 80 words to translate back"),
+        ((*OWN, "--mono-target", "train.en"), "train.en is in the language that is translated from"),
         ((*OWN, "extra=[{kind: target, target: train.gl, languages: [en, gl]}]", "minutes=null"), "give it minutes"),
         ((*OWN, "extra=[{kind: cousin, target: train.gl, languages: [en, gl]}]"), "kind"),
     ],
@@ -130,7 +139,7 @@ def test_what_cannot_be_borrowed_is_said_in_one_sentence(
     assert done.code == 2
     assert sentence in done.errors
     assert len(done.errors.strip().splitlines()) == 1
-    assert not (workplace / "runs" / "train" / "recipe.yaml").exists()
+    assert not list((workplace / "runs").rglob("recipe.yaml"))
 
 
 def test_what_is_made_stands_side_by_side_and_the_rest_has_its_reason(command: Command, trained_run: Path) -> None:
