@@ -3,8 +3,8 @@
     make trials [DATA=FOLDER] [JOBS=1]
 
 docs/measured/queue.yaml lists the trials: a name, a corpus (a folder of DATA, or one that `qknorm data get` knows), how
-many of its lines (all, if it does not say), the minutes, and settings. Each is a `qknorm train --src … --tgt …
---minutes N` with these settings. Its result is a line of docs/measured/trials.jsonl; what has a line is not run again,
+many of its lines (all, if it does not say), the minutes, settings, and options such as [--mono-target, DATA/FILE]. Each
+is a `qknorm train --src … --tgt … --minutes N` with these settings and options. Its result is a line of docs/measured/trials.jsonl; what has a line is not run again,
 so that a queue that was killed goes on, and one that runs can be added to. No test set is read: the dev set takes its
 place, and is scored with a beam at the end.
 """
@@ -86,6 +86,7 @@ def run(trial: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
         command = [sys.executable, "-m", "qknorm", "train", "--src", str(train[0]), "--tgt", str(train[1])]
         command += ["--minutes", str(trial["minutes"]), "--runs", scratch, "name=trial", f"dev={held_out}"]
         command += [f"test={held_out}", *trial.get("settings", [])]
+        command += [option.replace("DATA", str(data)) for option in trial.get("options", [])]
         log = Path(scratch) / "log"
         with log.open("wb") as file:
             environment = os.environ | {"OMP_NUM_THREADS": "1"}
