@@ -2,11 +2,11 @@
 
     make trials [DATA=FOLDER] [JOBS=1]
 
-docs/measured/queue.yaml lists the trials: a name, a corpus (a folder of DATA, or one that `qknorm data get` knows), how
-many of its lines (all, if it does not say), the minutes, settings, and options such as [--mono-target, DATA/FILE]. Each
-is a `qknorm train --src … --tgt … --minutes N` with these settings and options. Its result is a line of docs/measured/trials.jsonl; what has a line is not run again,
-so that a queue that was killed goes on, and one that runs can be added to. No test set is read: the dev set takes its
-place, and is scored with a beam at the end.
+docs/measured/queue.yaml lists the trials: a name, a corpus (a folder of DATA, or one that `qknorm data get` knows),
+how many of its lines (all, if it does not say), the minutes, settings, and options such as [--mono-target,
+DATA/FILE]. Each is a `qknorm train --src … --tgt … --minutes N` with these settings and options. Its result is a line
+of docs/measured/trials.jsonl; what has a line is not run again, so that a queue that was killed goes on, and one that
+runs can be added to. No test set is read: the dev set takes its place, and is scored with a beam at the end.
 """
 
 from __future__ import annotations
