@@ -108,7 +108,7 @@ class TestFormats:
     def test_tmx(self, tmp_path: Path, packed: bool) -> None:
         assert memory(self.write(tmp_path, "m.tmx", TMX, packed)) == [
             ("The red house  is big.", "A casa vermella é grande."),
-            ("Press Save now.", "Preme Gardar agora."),
+            ("Press <b>Save</b> now.", "Preme Gardar agora."),
             ("A & B", "A e B"),
         ]
 
