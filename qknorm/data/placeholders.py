@@ -19,13 +19,18 @@ from qknorm.errors import InputError
 
 SIGN = re.compile(f"[{SIGNS[0]}-{SIGNS[-1]}]")
 _TAG = r"</?(?:[^\W\d_][\w:.-]*|\d+)(?:\s[^<>]*)?/?>"
-_LINK = r"(?:\bhttps?://|\bwww\.)[^\s<>\"]*[^\s<>\"'.,;:!?()\[\]{}]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-_PRINTF = r"(?<!\d)%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[Lzjt])?[sdiuoxXeEfgGcp@]|%%"
+# Of a link, what is a character, and what may be its last: an entity and {id} are parts of it, a full stop is not.
+_WHOLE = r"&\w+;|\{\{[^{}]*\}\}|\{[^{}\s]*\}"
+_LINK = rf"(?:https?://|\bwww\.)(?:{_WHOLE}|&(?!\w+;)|[^\s<>\"\\{{}}&])*(?:{_WHOLE}|[^\s<>\"\\{{}}&'.,;:!?()\[\]])"
+_MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+_PRINTF = r"%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[Lzjt])?[sdiuoxXeEfgGcp@]"
+# 100%s may have a placeholder, 100%solid has none.
+_PRINTF = rf"(?<!\d){_PRINTF}|{_PRINTF}(?!\w)|%%"
 _BRACES = r"\$?\{\{[^{}]*\}\}|\$?\{[\w.:,!$#%+-]*\}"
 _ESCAPE = r"\\[nrt]"
 _ENTITY = r"&(?:#\d+|#x[\da-fA-F]+|[a-zA-Z]\w+);"
 _UNITS = (
-    "%|‰|°C|°F|°|[kMGT]?i?B|[kMG]?bps|[kcmµn]?m|[kmµ]?g|[mcdh]?l|[kMG]?Hz|[kM]?Wh?|[kmµ]?V|m?A|[mµn]?s|min|h|px|pt|em|dpi"
+    "%|‰|°C|°F|°|[kMGT]?i?B|[kMG]?bps|[kcmµn]?m|[kmµ]?g|[mcdh]?l|[kMG]?Hz|[kM]?Wh?|[kmµ]?V|m?A|[mµn]s|min|h|px|pt|em|dpi"
     "|fps"
 )
 _UNIT = rf"(?<![\w.,])\d+(?:[.,\u00a0\u202f]\d+)*[ \u00a0\u202f]?(?:{_UNITS}|[€$£¥])(?!\w)|[€$£¥] ?\d+(?:[.,]\d+)*"
@@ -33,8 +38,8 @@ _UNIT = rf"(?<![\w.,])\d+(?:[.,\u00a0\u202f]\d+)*[ \u00a0\u202f]?(?:{_UNITS}|[�
 _ORDERED = re.compile(rf"{_TAG}|%(?!%|\(|\d+\$).*|\{{\}}", re.DOTALL)
 _WORD = re.compile(r"\w+(?:[.,]\d+)*")
 # So that a model learns to copy signs from any text: the share of pairs in which it is shown with names and numbers.
-_SHARE_DRAWN = 0.1
-_LEARNED = 8  # signs with which a line may begin then, so that not only the first is learned
+_SHARE_DRAWN = 1 / 3
+_LEARNED = 6  # signs with which a line may begin then, so that not only the first is learned
 
 Find = Callable[[str], Iterable[tuple[int, int]]]
 
@@ -57,7 +62,7 @@ def matches(pattern: str) -> Find:
 
 
 _CODES = {"sign": matches(SIGN.pattern), "tag": matches(_TAG), "link": matches(_LINK)}
-_CODES |= {"code": matches("|".join((_PRINTF, _BRACES, _ESCAPE)))}
+_CODES |= {"code": matches("|".join((_PRINTF, _BRACES, _ESCAPE))), "mail": matches(_MAIL)}
 _ENTITIES, _NUMBERS = {"entity": matches(_ENTITY)}, {"unit": matches(_UNIT)}
 
 
@@ -68,13 +73,13 @@ def is_placeholder(text: str) -> bool:
 
 
 def _spans(line: str, finders: Mapping[str, Find]) -> list[Span]:
-    """What is found in a line, in its order; what an earlier finder has found is not looked into by others."""
-    taken = bytearray(len(line))
-    spans = []
+    """What is found in a line, in its order; where an earlier finder has found something, others see a gap."""
+    spans: list[Span] = []
+    left = line
     for kind, find in finders.items():
-        for start, end in find(line):
-            if not any(taken[start:end]):
-                taken[start:end] = b"\1" * (end - start)
+        for start, end in find(left):
+            if "\n" not in left[start:end]:
+                left = left[:start] + "\n" * (end - start) + left[end:]
                 spans.append(Span(start, end, kind))
     return sorted(spans)
 
@@ -171,7 +176,7 @@ class Kept:
         """A translation with signs where what the source has signs for is spelled out."""
         signs = dict(zip(self.strings, SIGNS, strict=False))
         text = _with_signs(text, _spans(text, self.keep.finders), signs)
-        for sign in self.terms:
+        for sign in sorted(self.terms, key=lambda sign: len(self._string(sign)), reverse=True):
             missing = max(source.count(sign) - text.count(sign), 0)
             spelled = rf"(?<!\w){re.escape(self._string(sign))}(?!\w)"
             text = re.sub(spelled, sign, text, count=missing, flags=re.IGNORECASE) if missing else text
@@ -192,16 +197,24 @@ class Kept:
 
     def fits(self, source: str, target: str) -> bool:
         """Whether a translation has all that is to be kept as the source has it, and nothing else that looks so."""
-        wanted = Counter(self._string(sign) for sign in SIGN.findall(source) if sign in self.terms)
+        wanted = Counter(self._string(sign).lower() for sign in SIGN.findall(source) if sign in self.terms)
         source, target = self.restored(source), self.restored(target)
         mine, its = (self._found(text) for text in (source, target))
         lacks, more = Counter(mine) - Counter(its), Counter(its) - Counter(mine)
         in_order = [text for text, _ in mine if _is_ordered(text)] == [text for text, _ in its if _is_ordered(text)]
-        has_terms = all(target.lower().count(term.lower()) >= count for term, count in wanted.items())
-        return has_terms and in_order and not lacks and all(kind == "unit" for _, kind in more)
+        return in_order and not lacks and all(kind == "unit" for _, kind in more) and _has_terms(target.lower(), wanted)
 
     def _found(self, text: str) -> list[tuple[str, str]]:
         return [(text[start:end], kind) for start, end, kind in _spans(text, self.keep.finders)]
+
+
+def _has_terms(text: str, wanted: Counter[str]) -> bool:
+    """Whether all of them are there side by side: one inside of a longer one is part of that."""
+    for term in sorted(wanted, key=len, reverse=True):
+        if text.count(term) < wanted[term]:
+            return False
+        text = text.replace(term, "\n", wanted[term])
+    return True
 
 
 def _is_ordered(text: str) -> bool:

@@ -26,7 +26,7 @@ def repaired(source: str, target: str, links: Links, is_ordered: Callable[[str],
             if missing[match[0]] > 0:
                 missing[match[0]] -= 1
                 _insert(words, match, row, len(reads), links)
-    return _in_order(_apart(source, " ".join(filter(None, words)), wanted), wanted, is_ordered)
+    return _apart(source, _in_order(" ".join(filter(None, words)), wanted, is_ordered))
 
 
 def _without_surplus(target: str, wanted: Counter[str]) -> str:
@@ -67,12 +67,15 @@ def _after(word: str, sign: str) -> str:
     return word[:end] + sign + word[end:]
 
 
-def _apart(source: str, target: str, wanted: Sequence[str]) -> str:
-    """With a space between a sign and a letter that never touch in the source."""
-    for sign in dict.fromkeys(wanted):
+def _apart(source: str, target: str) -> str:
+    """With a space between a sign and a letter or sign that do not touch in the source."""
+    any_sign = SIGN.pattern
+    for sign in dict.fromkeys(SIGN.findall(target)):
         for side in (rf"(?<=\w)(?={sign})", rf"(?<={sign})(?=\w)"):
             if not re.search(side, source):
                 target = re.sub(side, " ", target)
+    for pair in set(re.findall(rf"(?=({any_sign}{any_sign}))", target)):
+        target = target if pair in source else target.replace(pair, " ".join(pair))
     return target
 
 
