@@ -80,7 +80,7 @@ def tidy(line: str) -> str:
     return " ".join(unicodedata.normalize("NFC", line).split())
 
 
-STEPS: Mapping[str, Step] = {"keep": Keep(), "keep in tokens": Keep(has_entities=False), "tidy": Tidy()}
+STEPS: Mapping[str, Step] = {"tidy": Tidy(), "keep": Keep(), "keep in tokens": Keep(has_entities=False)}
 """By their names: a new step is a class and its line here."""
 
 

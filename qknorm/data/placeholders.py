@@ -198,11 +198,13 @@ class Kept:
     def fits(self, source: str, target: str) -> bool:
         """Whether a translation has all that is to be kept as the source has it, and nothing else that looks so."""
         wanted = Counter(self._string(sign).lower() for sign in SIGN.findall(source) if sign in self.terms)
+        is_own = all(map(self._string, SIGN.findall(target)))
         source, target = self.restored(source), self.restored(target)
         mine, its = (self._found(text) for text in (source, target))
         lacks, more = Counter(mine) - Counter(its), Counter(its) - Counter(mine)
         in_order = [text for text, _ in mine if _is_ordered(text)] == [text for text, _ in its if _is_ordered(text)]
-        return in_order and not lacks and all(kind == "unit" for _, kind in more) and _has_terms(target.lower(), wanted)
+        fits = is_own and in_order and not lacks and all(kind == "unit" for _, kind in more)
+        return fits and _has_terms(target.lower(), wanted)
 
     def _found(self, text: str) -> list[tuple[str, str]]:
         return [(text[start:end], kind) for start, end, kind in _spans(text, self.keep.finders)]

@@ -129,7 +129,12 @@ def test_what_else_looks_like_a_placeholder_does_not_fit() -> None:
     assert kept.fits(read, f"Borrar {SIGNS[0]}, a {SIGNS[1]}")
     assert kept.fits(read, f"Borrar %s, a {SIGNS[1]}"), "spelled out by the model it is the same"
     assert kept.fits(read, f"Borrar {SIGNS[0]}, a {SIGNS[1]} ou 3 mm"), "numbers may be translations"
-    for other in (f"Borrar %d {SIGNS[0]} {SIGNS[1]}", f"{SIGNS[0]}", f"{SIGNS[0]} {SIGNS[1]} {SIGNS[2]} {SIGNS[0]}"):
+    for other in (
+        f"{read} {SIGNS[9]}",
+        f"Borrar %d {SIGNS[0]} {SIGNS[1]}",
+        f"{SIGNS[0]}",
+        f"{SIGNS[0]} {SIGNS[1]} {SIGNS[2]} {SIGNS[0]}",
+    ):
         assert not kept.fits(read, other)
     assert kept.without_others(f"a %d {SIGNS[0]} <i>b</i>") == f"a  {SIGNS[0]} b"
     assert kept.hidden("Borrar %s e %d", read) == f"Borrar {SIGNS[0]} e %d"
