@@ -38,7 +38,7 @@ _ESCAPES = {_ESCAPE: _ESCAPE + "0", _SPACE: _ESCAPE + "1"}
 # Stand-ins for "this character at the end of a word" are taken from a private area of Unicode.
 _PRIVATE_AREA = range(0xF0000, 0x10FFFE)
 SIGNS = "".join(map(chr, range(0xE100, 0xE200)))
-"""Each is a piece by itself: what stands for a placeholder, and is copied."""
+"""Each is a piece by itself, or with the space before it: what stands for a placeholder, and is copied."""
 # Signs at the end of a word, with what stands before them; tokenised text has a space there but for abbreviations.
 _SIGNS = re.compile(r"[^.,][.,](?= |$)")
 _LINES_JUDGED, _TOKENIZED = 2000, 0.8
@@ -203,7 +203,9 @@ def _learn_merges(lines: list[str], merges: int, scheme: Scheme) -> tuple[list[s
     def spelled(symbol: str) -> str:
         return "".join(stand_ins.get(character, character) for character in symbol)
 
-    return [spelled(character) for character in alphabet], [(spelled(left), spelled(right)) for left, right in learned]
+    with_spaces = [(_SPACE, sign) for sign in sorted(signs)] if scheme == "raw" else []
+    merged = [(spelled(left), spelled(right)) for left, right in learned]
+    return [spelled(character) for character in alphabet], merged + with_spaces
 
 
 def _between(lines: Iterable[str], signs: Iterable[str]) -> Iterator[str]:
