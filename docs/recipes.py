@@ -107,6 +107,8 @@ def _choices(kind: Any, limits: str = "") -> list[str]:
         first, second = get_args(kind)
         if second is not ...:
             return [f"[{_WORDS[first]}, {_WORDS[second]}]"]
+        if first in _WORDS:
+            return [f"list of {_WORDS[first]}s"]
         return [f"list of entries with {_listed([_yaml(key) for key in first.model_fields], 'and')}"]
     return [f"{_WORDS[kind]}{limits}"]
 

@@ -130,7 +130,7 @@ def import_memory(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there already.")] = False,
 ) -> None:
     """Turn a translation memory into two aligned text files."""
-    from qknorm.data.importers import read_memory
+    from qknorm.data.importers import codes_left_out, read_memory
     from qknorm.data.textfiles import replacing
 
     if source == target:
@@ -151,6 +151,8 @@ def import_memory(
         if not count:
             raise InputError(f"{file} holds no translated entry")
     print(f"{count:,} pairs: {paths[0]}, {paths[1]}")
+    if codes := codes_left_out(file):
+        print(f"{codes:,} native codes were left out: formatting of some program, and no placeholder or tag")
 
 
 def _with_progress(items: Iterator[Item], file: Path) -> Iterator[Item]:

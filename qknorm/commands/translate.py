@@ -49,6 +49,16 @@ def translate(
     alignment: Annotated[
         bool, typer.Option("--alignment", help="With --json: which word comes from which, of the best translation.")
     ] = False,
+    glossary: Annotated[
+        Path | None,
+        typer.Option(help="Terms and the translations that they must have: a TSV or CSV with two columns."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGEX", help="What is to be kept as it is, beside placeholders and tags; may be repeated."
+        ),
+    ] = None,
     beam_size: Annotated[int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 is greedy and fast.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="A larger penalty prefers longer translations.")] = None,
     min_length: Annotated[int, typer.Option(min=0, help="A translation has at least this many pieces.")] = 0,
@@ -70,6 +80,7 @@ def translate(
     ] = None,
 ) -> None:
     """Translate lines. N lines in are N lines out, blank ones included."""
+    from qknorm.data.glossary import read_glossary
     from qknorm.data.textfiles import replacing
     from qknorm.decoding.decoders import make_decoder
     from qknorm.decoding.translator import LINES_AT_ONCE, Translator
@@ -87,6 +98,9 @@ def translate(
     document = open_document(file)
 
     translator = Translator.load(run, pair)
+    if keep or glossary:
+        terms = read_glossary(glossary, translator.source, translator.target) if glossary else None
+        translator = translator.keeping(keep or (), terms)
     settings = replace(translator.settings, min_length=min_length, max_length=max_length)
     options = {
         "beam_size": beam_size,
@@ -157,6 +171,8 @@ class _InJson:
         for number, (best, *others) in enumerate(results, start=1):
             content: dict[str, Any] = {"line": number, "source": best.source}
             content["translations"] = [self._translation(translation) for translation in (best, *others)]
+            if best.notes:
+                content["notes"] = best.notes
             if self.attention:
                 content["attention"] = [_weights(self.translator.explain_part(part)) for part in best.parts]
             if self.alignment:
@@ -165,12 +181,13 @@ class _InJson:
 
     def _translation(self, translation: Translation) -> dict[str, Any]:
         content = {"text": translation.text, "score": round(translation.score, 6)}
-        targets = [part.target for part in translation.parts]
-        pieces = {
-            "pieces": [piece for target in targets for piece in self.translator.spelled(target.pieces)],
-            "piece_scores": [round(score, 6) for target in targets for score in target.piece_scores],
+        if not self.pieces:
+            return content
+        spelled, scores = self.translator.spelled, self.translator.piece_scores
+        return content | {
+            "pieces": [piece for part in translation.parts for piece in spelled(part.target.pieces)],
+            "piece_scores": [round(score, 6) for part in translation.parts for score in scores(part)],
         }
-        return content | (pieces if self.pieces else {})
 
 
 def _weights(explanation: Explanation) -> dict[str, Any]:

@@ -105,8 +105,8 @@ def refuse_if_nothing_is_left(report: CleaningReport, source: Path, target: Path
 
 
 def written(pair: Pair, pipeline: TextPipeline) -> Pair:
-    """A pair as a model reads it."""
-    return Pair(*(pipeline.before(side)[0] for side in pair))
+    """A pair as the pipeline writes it."""
+    return Pair(*map(pipeline.written, pair))
 
 
 def _reason_to_drop(pair: Pair, rules: Rules) -> str | None:

@@ -23,6 +23,7 @@ import polib
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import iterparse
 
+from qknorm.data.placeholders import is_placeholder
 from qknorm.data.textfiles import open_bytes, read_lines
 from qknorm.errors import InputError
 
@@ -162,11 +163,25 @@ def _segments(unit: Element) -> Iterator[tuple[str, str]]:
 
 
 def _words(element: Element) -> str:
-    """The text of a segment without the native codes in it."""
+    """The text of a segment; of the native codes in it those that are placeholders or tags."""
     parts = [element.text or ""]
     for child in element:
-        parts += ["" if child.tag in _NATIVE_CODES else _words(child), child.tail or ""]
+        parts += [_code(child) if child.tag in _NATIVE_CODES else _words(child), child.tail or ""]
     return "".join(parts)
+
+
+def _code(element: Element) -> str:
+    """What stands in a native code, if it is a placeholder or a tag."""
+    text = "".join(element.itertext()).strip()
+    return text if is_placeholder(text) else ""
+
+
+def codes_left_out(path: Path) -> int:
+    """How many native codes of a TMX are formatting that nobody can read, of which nothing is imported."""
+    if _ending(path) != "tmx":
+        return 0
+    codes = (code for unit in _units(path) for code in unit.iter() if code.tag in _NATIVE_CODES)
+    return sum(not _code(code) for code in codes)
 
 
 def _pick(segments: Sequence[tuple[str, str]], language: str) -> list[str]:

@@ -92,7 +92,10 @@ class ParallelFiles:
 
 @dataclass(frozen=True)
 class PreparedSet:
-    """Sentences, and their pieces."""
+    """Sentences, and their pieces.
+
+    The text of dev and test is as people read it; all else has signs for what is kept.
+    """
 
     sources: list[str]
     targets: list[str]
@@ -186,7 +189,7 @@ def prepare(
         merges = merges(sum(side.words for source, target, *_ in contents for side in (source, target) if side))
     borrowed = ["borrowed" for files in directions if files.is_borrowed]
     taken = [] if vocabulary is None else [_content(vocabulary).digest]
-    key = _key(contents, merges, scheme, rules, *pipeline.names, *borrowed, *taken)
+    key = _key(contents, merges, scheme, rules, *pipeline.key, *borrowed, *taken)
     folder = cache / "prepared" / f"{key}-{_FORMAT}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # several processes of one training run come here together
@@ -254,13 +257,14 @@ def _make(
             if rules.apart or text.files.is_borrowed:
                 text.drop(LEAKS, held_out.hold)
             text.near_copies = sum(map(held_out.resemble, text.sets["train"]))
+            text.sets["train"] = [Pair(*pipeline.together(*pair, is_learned=True)) for pair in text.sets["train"]]
         if vocabulary is None:
             subwords = Subwords.learn(_text_for_vocabulary([text.sets["train"] for text in texts]), merges, scheme)
             subwords.save(scratch / TOKENIZER)
         else:
             subwords = Subwords.load(vocabulary)
             shutil.copyfile(vocabulary, scratch / TOKENIZER)
-        reports = [text.write(subwords) for text in texts]
+        reports = [text.write(subwords, pipeline) for text in texts]
         own = sum(not files.is_borrowed for files in directions)
         about = CorpusReport(pieces=len(subwords), rules=asdict(rules), pairs=reports[:own], borrowed=reports[own:])
         about.write(scratch / CORPUS)
@@ -355,13 +359,14 @@ class _Text:
         self.report.kept = len(self.sets["train"])
         refuse_if_nothing_is_left(self.report, self.files.source, self.files.target)
 
-    def write(self, subwords: Subwords) -> DirectionReport:
+    def write(self, subwords: Subwords, pipeline: TextPipeline) -> DirectionReport:
         """All sets with their pieces, and in which lines that to learn from stands; returns what corpus.json says."""
         longest = 0
         for name, pairs in self.sets.items():
             arrays: dict[str, NDArray[Any]] = {"lines": self.numbers} if name == "train" else {}
-            for side, lines in zip(_SIDES, zip(*pairs, strict=True) if pairs else ((), ()), strict=True):
-                encoded = Encoded.from_lists(subwords.encode(lines))
+            read = pairs if name == "train" else [Pair(*pipeline.together(*pair)) for pair in pairs]
+            for side, lines, as_read in zip(_SIDES, _sides(pairs), _sides(read), strict=True):
+                encoded = Encoded.from_lists(subwords.encode(as_read))
                 arrays |= {f"{side}.numbers": encoded.numbers, f"{side}.offsets": encoded.offsets}
                 write_lines(self.place / f"{name}.{side}", lines)
                 longest = int(encoded.lengths.max()) if (name, side) == ("train", "source") else longest
@@ -377,6 +382,10 @@ class _Text:
             out_of_step=self.report.out_of_step,
             longest_source=longest,
         )
+
+
+def _sides(pairs: Sequence[Pair]) -> tuple[Sequence[str], Sequence[str]]:
+    return ([pair.source for pair in pairs], [pair.target for pair in pairs])
 
 
 def _whole(pairs: Sequence[Pair], files: Files, pipeline: TextPipeline) -> list[Pair]:

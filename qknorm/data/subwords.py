@@ -37,6 +37,8 @@ _ESCAPE = "\ue000"
 _ESCAPES = {_ESCAPE: _ESCAPE + "0", _SPACE: _ESCAPE + "1"}
 # Stand-ins for "this character at the end of a word" are taken from a private area of Unicode.
 _PRIVATE_AREA = range(0xF0000, 0x10FFFE)
+SIGNS = "".join(map(chr, range(0xE100, 0xE200)))
+"""Each is a piece by itself, or with the space before it: what stands for a placeholder, and is copied."""
 # Signs at the end of a word, with what stands before them; tokenised text has a space there but for abbreviations.
 _SIGNS = re.compile(r"[^.,][.,](?= |$)")
 _LINES_JUDGED, _TOKENIZED = 2000, 0.8
@@ -183,22 +185,34 @@ def _from_raw(text: str) -> str:
 
 def _learn_merges(lines: list[str], merges: int, scheme: Scheme) -> tuple[list[str], list[tuple[str, str]]]:
     """The sorted alphabet, and the merges in order."""
+    signs = set().union(*lines).intersection(SIGNS)
     if scheme == "words":
-        lines, stand_ins = _mark_word_ends(lines)
+        lines, stand_ins = _mark_word_ends(lines, signs)
     else:
         lines, stand_ins = [line.replace(" ", _SPACE) for line in lines], {}
-    alphabet = sorted(set().union(*lines) - {" "})
+    signs |= {character for character, end in stand_ins.items() if end[0] in signs}
+    alphabet = sorted(set().union(*lines, signs) - {" "})
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = _pre_tokenizer(scheme)
     # A pair that occurs once teaches nothing.
-    trainer = trainers.BpeTrainer(vocab_size=len(alphabet) + merges, min_frequency=2, show_progress=False)
-    tokenizer.train_from_iterator(lines, trainer)
+    size = len(alphabet) - len(signs) + merges
+    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False)
+    tokenizer.train_from_iterator(_between(lines, signs), trainer)
     learned = _without_reserved(json.loads(tokenizer.to_str())["model"]["merges"])
 
     def spelled(symbol: str) -> str:
         return "".join(stand_ins.get(character, character) for character in symbol)
 
-    return [spelled(character) for character in alphabet], [(spelled(left), spelled(right)) for left, right in learned]
+    with_spaces = [(_SPACE, sign) for sign in sorted(signs)] if scheme == "raw" else []
+    merged = [(spelled(left), spelled(right)) for left, right in learned]
+    return [spelled(character) for character in alphabet], merged + with_spaces
+
+
+def _between(lines: Iterable[str], signs: Iterable[str]) -> Iterator[str]:
+    """What stands between signs, of which no piece is made with others."""
+    if not (either := "".join(signs)):
+        return iter(lines)
+    return itertools.chain.from_iterable(re.split(f"[{either}]", line) for line in lines)
 
 
 def _without_reserved(merges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -211,13 +225,13 @@ def _without_reserved(merges: list[tuple[str, str]]) -> Iterator[tuple[str, str]
             yield left, right
 
 
-def _mark_word_ends(lines: list[str]) -> tuple[list[str], dict[str, str]]:
+def _mark_word_ends(lines: list[str], signs: set[str]) -> tuple[list[str], dict[str, str]]:
     """Replace the last character of each word by a stand-in, and say what each stand-in means.
 
     The library has its own mark for word ends, but numbers the marked characters in the order of a hash table, by
     which it then breaks ties between merges.
     """
-    last_characters = sorted({word[-1] for line in lines for word in line.split(" ") if word})
+    last_characters = sorted({word[-1] for line in lines for word in line.split(" ") if word} | signs)
     in_use = set().union(*lines)
     free = (sign for sign in map(chr, _PRIVATE_AREA) if sign not in in_use)
     stand_in = dict(zip(last_characters, free, strict=False))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from pathlib import Path
 
 import torch
 
-from qknorm.data.pipeline import Mark, TextPipeline
+from qknorm.data.glossary import Glossary
+from qknorm.data.pipeline import Mark, TextPipeline, kept_of
+from qknorm.data.placeholders import Kept
 from qknorm.data.subwords import BOS, EOS, Subwords
-from qknorm.decoding.beam import BeamSettings, Hypothesis
+from qknorm.decoding.beam import LEAST, BeamSettings, Hypothesis
 from qknorm.decoding.decoder import Decoder
 from qknorm.decoding.decoders import Beam
+from qknorm.decoding.repair import Links, repaired
 from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError
@@ -32,6 +35,11 @@ _CUT = (
     "a sentence of more than {longest} pieces, the longest in training, was cut into parts that were translated one by "
     "one"
 )
+_REPAIRED = (
+    "what is to be kept (placeholders, tags, links, terms) did not come through whole and was put back where it seems "
+    "to belong: check it"
+)
+_NOT_KEPT = "what is to be kept (placeholders, tags, links, terms) is not in the translation as it is in the line"
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,25 @@ class _Line:
 
     text: str
     sentences: list[Sentence]
+    texts: list[str]
+    """Of the sentences, as the model reads them."""
     marks: Sequence[Mark]
+    n: int
+    """How many translations are wanted."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> Kept | None:
+        return kept_of(self.marks)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What was made of a sentence, still with signs for what is kept."""
+
+    hypothesis: Hypothesis
+    text: str
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +148,7 @@ class Translator:
             direction,
             {way: text.longest_source for way, text in zip(own, run.corpus.pairs, strict=False)},
             taught=recipe.training.taught > 0,
-            pipeline=TextPipeline(recipe.data.steps),
+            pipeline=recipe.data.pipeline,
         )
 
     @property
@@ -158,6 +183,18 @@ class Translator:
         other.decoder = decoder
         return other
 
+    def keeping(self, patterns: Sequence[str] = (), terms: Mapping[str, str] | Glossary | None = None) -> Translator:
+        """Return the same model that copies what matches these regular expressions, too, and translates terms so."""
+        if not self.pipeline.keeps:
+            raise InputError(
+                "this model learned without placeholders (data.keep), so it can neither keep what you name nor use "
+                "terms; a run of `qknorm train --minutes` can"
+            )
+        other = copy.copy(self)
+        glossary = terms if isinstance(terms, Glossary) or terms is None else Glossary(terms)
+        other.pipeline = self.pipeline.keeping(patterns, glossary)
+        return other
+
     def greedy(self) -> Translator:
         """Return the same model without a search: several times as fast, and a little worse."""
         return self.with_decoder(Beam(BeamSettings(1, self.settings.length_penalty, self.settings.extra_length)))
@@ -167,11 +204,6 @@ class Translator:
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines; for a single one: translate([line])[0]")
         return [best.text for best, *_ in self.translations(lines)]
-
-    def translate_pieces(self, sentences: Iterable[Sequence[int]]) -> list[str]:
-        """Return the best translation of each sentence, which is encoded already, as a model reads it."""
-        read = [Sentence(list(pieces), 1, f"{number} 0") for number, pieces in enumerate(sentences, start=1)]
-        return [self.subwords.decode(best.pieces) for best, *_ in self._search(read)]
 
     def translations(
         self, lines: Iterable[str], n_best: int = 1, lines_at_once: int = LINES_AT_ONCE
@@ -190,23 +222,23 @@ class Translator:
 
     def explain(self, line: str, translation: str | None = None) -> Explanation:
         """Return pieces, log-probabilities and all attention weights of the best translation or a given one."""
-        sentences = self._read(line).sentences
+        read = self._read(line)
+        sentences = read.sentences
         if len(sentences) != 1:
             parts = f"the line has {len(sentences)} parts"
             what = parts if sentences else "there is nothing to explain in a blank line"
             raise InputError(f"{what}; explain one sentence at a time")
-        source = sentences[0].pieces
         if translation is None:
-            ((best, *_),) = self._search(sentences)
-        else:
-            (pieces,) = self.subwords.encode([self.pipeline.before(translation)[0]])
-            best = Hypothesis(pieces, 0.0, self._piece_scores(source, pieces))
+            return self.explain_part(self._joined(read, self._search(sentences))[0].parts[0])
+        source, given = sentences[0].pieces, self.pipeline.written(translation)
+        (pieces,) = self.subwords.encode([read.kept.hidden(given, read.texts[0]) if read.kept else given])
+        best = Hypothesis(pieces, 0.0, self._piece_scores(source, pieces))
         return self.explain_part(TranslatedPart(source, best))
 
     def explain_part(self, part: TranslatedPart) -> Explanation:
         """Do the same for a part of an earlier translation."""
         maps = self._maps(part)
-        return Explanation(self.spelled(part.source), self.spelled(part.target.pieces), part.target.piece_scores, maps)
+        return Explanation(self.spelled(part.source), self.spelled(part.target.pieces), self.piece_scores(part), maps)
 
     def alignment(self, translation: Translation) -> list[tuple[int, int]]:
         """Return which source word (split at spaces, counted from 0) each word of a translation comes from.
@@ -219,11 +251,32 @@ class Translator:
         sources = self._first_words([part.source for part in translation.parts])
         targets = self._first_words([part.target.pieces for part in translation.parts])
         for part, first_source, first_target in zip(translation.parts, sources, targets, strict=True):
-            source, target = (self.subwords.word_numbers(side) for side in (part.source, part.target.pieces))
-            weights = self._maps(part).cross[-1, TAUGHT_HEAD]
-            for source_word, target_word in word_links(weights, source, target):
+            for source_word, target_word in self._links(part):
                 links[first_source + source_word, first_target + target_word] = None
-        return list(links)
+        kept = kept_of(self.pipeline.before(translation.source)[1])
+        return list(links) if kept is None else self._links_as_written(links, translation.parts, kept)
+
+    def _links(self, part: TranslatedPart) -> Links:
+        """The same within a part; none if nothing was taught."""
+        if not self.taught:
+            return []
+        source, target = (self.subwords.word_numbers(side) for side in (part.source, part.target.pieces))
+        return word_links(self._maps(part).cross[-1, TAUGHT_HEAD], source, target)
+
+    def _links_as_written(
+        self, links: Iterable[tuple[int, int]], parts: Sequence[TranslatedPart], kept: Kept
+    ) -> list[tuple[int, int]]:
+        """With all words of what a sign stands for."""
+        read = join_parts([self.subwords.decode(part.source) for part in parts])
+        made = join_parts([self.subwords.decode(part.target.pieces) for part in parts])
+        sources, targets = (_words_written(text, kept) for text in (read, made))
+        return [
+            (one, other)
+            for source, target in links
+            if source < len(sources) and target < len(targets)
+            for one in sources[source]
+            for other in targets[target]
+        ]
 
     def _maps(self, part: TranslatedPart) -> AttentionMaps:
         return attention_maps(self.model, part.source, part.target.pieces, self.direction.number)
@@ -242,12 +295,14 @@ class Translator:
         """A line as one sentence; as several where it is too long; as none where it is blank."""
         text, marks = self.pipeline.before(line)
         (whole,) = self.subwords.encode([text])
-        parts, is_cut, longest = [whole] if text.strip() else [], False, self.longest
+        texts, is_cut, longest = [text] if text.strip() else [], False, self.longest
+        parts = [whole] if texts else []
         if longest is not None and len(whole) > longest:
             texts, at_sentence_ends = split_line(text, lambda text: len(self.subwords.encode([text])[0]) <= longest)
             parts, is_cut = self.subwords.encode(texts), not at_sentence_ends
-        sentences = [Sentence(part, n, f"{number} {place}") for place, part in enumerate(parts)]
-        return _Line(line, sentences, marks, (_CUT.format(longest=longest),) if is_cut else ())
+        search = self.decoder.width(Sentence(whole, n)) if kept_of(marks) else n  # others may have what the best lacks
+        sentences = [Sentence(part, max(search, n), f"{number} {place}") for place, part in enumerate(parts)]
+        return _Line(line, sentences, texts, marks, n, (_CUT.format(longest=longest),) if is_cut else ())
 
     def _search(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """What the decoder makes of each sentence; those of like length are translated together."""
@@ -275,16 +330,44 @@ class Translator:
     def _joined(self, line: _Line, hypotheses: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
         """The n-th hypotheses of a line's sentences as its n-th translation."""
         sources = [sentence.pieces for sentence in line.sentences]
+        written = [
+            self._written(line, *of_sentence) for of_sentence in zip(sources, line.texts, hypotheses, strict=True)
+        ]
         return [
             Translation(
                 line.text,
-                self.pipeline.after(join_parts([self.subwords.decode(best.pieces) for best in chosen]), line.marks),
-                sum((best.score for best in chosen), 0.0),
-                list(map(TranslatedPart, sources, chosen)),
-                line.notes,
+                self.pipeline.after(join_parts([best.text for best in chosen]), line.marks),
+                sum((best.hypothesis.score for best in chosen), 0.0),
+                [TranslatedPart(source, best.hypothesis) for source, best in zip(sources, chosen, strict=True)],
+                tuple(dict.fromkeys((*line.notes, *(best.note for best in chosen if best.note)))),
             )
-            for chosen in (zip(*hypotheses, strict=False) if hypotheses else [()])
+            for chosen in (zip(*written, strict=False) if written else [()])
         ]
+
+    def _written(self, line: _Line, source: Sequence[int], reads: str, found: Sequence[Hypothesis]) -> list[_Written]:
+        """As many hypotheses of a sentence as are wanted: first those that keep what is to be kept."""
+        made, kept = [_Written(best, self.subwords.decode(best.pieces)) for best in found], line.kept
+        if kept is None:
+            return made
+        fit = [best for best in made if kept.fits(reads, best.text)]
+        others = [best for best in made if best not in fit]
+        return [*fit, *(self._repaired(kept, source, reads, best) for best in others[: max(line.n - len(fit), 0)])][
+            : line.n
+        ]
+
+    def _repaired(self, kept: Kept, source: Sequence[int], reads: str, made: _Written) -> _Written:
+        """The same with all that is to be kept."""
+        links = self._links(TranslatedPart(source, made.hypothesis))
+        spelled = kept.without_others(kept.hidden(made.text, reads))
+        text = repaired(reads, spelled, links, kept.is_ordered)
+        (pieces,) = self.subwords.encode([text])
+        note = _REPAIRED if kept.fits(reads, text) else _NOT_KEPT
+        return _Written(replace(made.hypothesis, pieces=pieces, piece_scores=[]), text, note)
+
+    def piece_scores(self, part: TranslatedPart) -> list[float]:
+        """Return the log-probability of each piece of a part, `</s>` included."""
+        known = part.target.piece_scores
+        return known or [max(score, LEAST) for score in self._piece_scores(part.source, part.target.pieces)]
 
     @torch.inference_mode()
     def _piece_scores(self, source: Sequence[int], target: Sequence[int]) -> list[float]:
@@ -316,6 +399,12 @@ def word_links(weights: torch.Tensor, source: Sequence[int], target: Sequence[in
     by_word = torch.zeros(targets + 1, sources + 1).index_add_(0, torch.tensor([*target, targets]), by_source)
     best = by_word[:targets].argmax(1).tolist()
     return [(source_word, target_word) for target_word, source_word in enumerate(best) if source_word < sources]
+
+
+def _words_written(text: str, kept: Kept) -> list[range]:
+    """Of each word of a text with signs, which words it is in the text as people read it."""
+    counts = [max(len(kept.restored(word).split()), 1) for word in text.split()]
+    return [range(end - count, end) for count, end in zip(counts, accumulate(counts), strict=True)]
 
 
 def _count(word_numbers: Sequence[int]) -> int:

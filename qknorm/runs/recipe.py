@@ -13,6 +13,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from qknorm.data import corpora
+from qknorm.data.pipeline import TextPipeline
 from qknorm.data.subwords import Scheme, looks_tokenized
 from qknorm.data.textfiles import open_bytes, read_lines, replacing
 from qknorm.errors import InputError
@@ -136,6 +137,9 @@ class DataRecipe(DirectionRecipe):
     """Learn from no sentence of which a dev or test set has either side. Plans do; what is borrowed never has any."""
     tidy: bool = False
     """Write all text in one way, later on what is translated, too: NFC, single ordinary spaces. Plans do."""
+    keep: bool | tuple[str, ...] = False
+    """Learn to copy placeholders, tags, links and numbers with units. Plans do. Or a list: regular expressions of what
+    is to be kept, too."""
 
     @property
     def directions(self) -> tuple[DirectionRecipe, ...]:
@@ -143,9 +147,11 @@ class DataRecipe(DirectionRecipe):
         return self.pairs or (self,)
 
     @property
-    def steps(self) -> tuple[str, ...]:
-        """What is done to every line, as `TextPipeline` calls it."""
-        return ("tidy",) if self.tidy else ()
+    def pipeline(self) -> TextPipeline:
+        """What is done to every line."""
+        keep = "keep" if self.scheme == "raw" else "keep in tokens"
+        names = [name for name, is_done in ((keep, self.keep is not False), ("tidy", self.tidy)) if is_done]
+        return TextPipeline(names, () if isinstance(self.keep, bool) else self.keep)
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:

@@ -35,6 +35,8 @@ def as_child(recipe: Recipe) -> Recipe:
             f"{recipe.parent} learned from {kinds[parent.data.scheme]}, and this is {kinds[recipe.data.scheme]}: "
             "bring it to the same form, or train without a parent"
         )
+    if given["data"].setdefault("keep", parent.data.keep) != parent.data.keep:  # its vocabulary has signs or has none
+        raise InputError(f"{recipe.parent} has keep={parent.data.keep}, and what goes on from it has the same")
     return checked(Recipe, merged(given, {"model": shape}), recipe.name)
 
 

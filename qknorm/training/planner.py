@@ -76,7 +76,7 @@ _BACKWARDS, _TRANSLATING_BACK = 0.3, 0.06  # shares of the minutes, where text i
 _POSITIONS_PER_DIMENSION, _MUON_POSITIONS_PER_DIMENSION = 4, 8
 
 START: dict[str, dict[str, Any]] = {
-    "data": {"tidy": True, "apart": True},
+    "data": {"tidy": True, "apart": True, "keep": True},
     "model": {"embedding_init": "counted"},
     "training": {
         "optimizer": "muon",

@@ -8,7 +8,6 @@ from pathlib import Path
 from qknorm.cache import cache_folder
 from qknorm.data import corpora
 from qknorm.data.cleaning import Rules
-from qknorm.data.pipeline import TextPipeline
 from qknorm.data.prepared import DROPPED, TOKENIZER, Merges, ParallelFiles, Prepared, PreparedDirection, prepare
 from qknorm.data.splits import SPLITS
 from qknorm.runs.contents import DirectionParts, ModelParts
@@ -36,8 +35,7 @@ def prepared_text(
         copies=not recipe.keep_copies,
         apart=recipe.apart,
     )
-    pipeline = TextPipeline(recipe.steps)
-    return prepare(files, merges or recipe.merges, recipe.scheme, rules, cache_folder(), pipeline, vocabulary)
+    return prepare(files, merges or recipe.merges, recipe.scheme, rules, cache_folder(), recipe.pipeline, vocabulary)
 
 
 def _files_of(direction: DirectionRecipe) -> ParallelFiles:

@@ -81,7 +81,10 @@ class TranslationTask:
         self._shown = 0
         """Examples so far."""
         own = model.directions[: len(prepared.directions)]
-        self.translators = [Translator(model, prepared.subwords, settings, direction) for direction in own]
+        pipeline = recipe.data.pipeline
+        self.translators = [
+            Translator(model, prepared.subwords, settings, direction, pipeline=pipeline) for direction in own
+        ]
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         tokens = batch.target_tokens  # counted before a GPU has them, which would have to be waited for
@@ -111,8 +114,8 @@ class TranslationTask:
         """The mean of the pairs' scores; with several, each pair's too."""
         directions = self.prepared.directions
         translations = [
-            translator.translate_pieces(sources)
-            for translator, (sources, _) in zip(self.translators, self.dev, strict=True)
+            translator.translate(direction.dev.sources)
+            for translator, direction in zip(self.translators, directions, strict=True)
         ]
         self._show_example(translations)
         by_direction = {

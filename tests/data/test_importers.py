@@ -6,7 +6,7 @@ from pathlib import Path
 import polib
 import pytest
 
-from qknorm.data.importers import Pair, read_aligned, read_memory
+from qknorm.data.importers import Pair, codes_left_out, read_aligned, read_memory
 from qknorm.data.textfiles import write_lines
 from qknorm.errors import InputError
 
@@ -102,10 +102,19 @@ class TestFormats:
         text = '{"en": "one", "gl": "un"}\n\n{"translation": {"en": "a\\nb", "gl": "c\\u2028d"}, "id": 1}\n'
         assert memory(self.write(tmp_path, "m.jsonl", text, packed)) == [("one", "un"), ("a b", "c\u2028d")]
 
+    def test_placeholders_in_native_codes_are_kept_and_the_others_counted(self, tmp_path: Path, packed: bool) -> None:
+        source = 'Delete <ph>%s</ph> <bpt i="1">{\\b </bpt>now<ept i="1">}</ept><it pos="begin">&lt;br/&gt;</it>?<ph/>'
+        content = f"""<tmx version="1.4"><body><tu><tuv xml:lang="en"><seg>{source}</seg></tuv>
+<tuv xml:lang="gl"><seg>Borrar <ph>%s</ph>?</seg></tuv></tu></body></tmx>"""
+        path = self.write(tmp_path, "m.tmx", content, packed)
+        assert memory(path) == [("Delete %s now<br/>?", "Borrar %s?")]
+        assert codes_left_out(path) == 3
+        assert codes_left_out(self.write(tmp_path, "m.tsv", "<ph>\tb\n", packed)) == 0
+
     def test_tmx(self, tmp_path: Path, packed: bool) -> None:
         assert memory(self.write(tmp_path, "m.tmx", TMX, packed)) == [
             ("The red house  is big.", "A casa vermella é grande."),
-            ("Press Save now.", "Preme Gardar agora."),
+            ("Press <b>Save</b> now.", "Preme Gardar agora."),
             ("A & B", "A e B"),
         ]
 

@@ -33,6 +33,25 @@ def test_tidy_text_stays_as_it_is(line: str) -> None:
     assert "".join(tidy(line).split()) == "".join(unicodedata.normalize("NFC", line).split())
 
 
+@pytest.mark.parametrize(
+    ("line", "translation", "expected"),
+    [
+        (" \u00a0Ola\t", "Hello", " \u00a0Hello\t"),
+        ("10\u00a0casas", "10 houses", "10\u00a0houses"),
+        ("Que\u00a0é ?", "What is ?", "What is ?"),
+        ("É\u202f?", "Is it ?", "Is it\u202f?"),
+        ("San\u00a0Brais é", "It is San Brais", "It is San\u00a0Brais"),
+        ("\u00a0", "", ""),
+        (" x ", "", ""),
+    ],
+)
+def test_white_space_around_a_line_comes_back_and_no_break_spaces_where_their_words_are(
+    line: str, translation: str, expected: str
+) -> None:
+    pipeline = TextPipeline(["tidy"])
+    assert pipeline.after(translation, pipeline.before(line)[1]) == expected
+
+
 class Numbered:
     """A step that puts a sign for the first character of a line."""
 
@@ -51,7 +70,7 @@ def test_steps_follow_each_other_and_are_taken_back_in_the_other_order(monkeypat
     steps = TextPipeline(["tidy", "one", "two"])
     line, marks = steps.before("  a\u00a0b ")
     assert line == "2 b"
-    assert steps.after("c 2", marks) == "c a"
+    assert steps.after("c 2", marks) == "  c a "
 
 
 @given(st.text())

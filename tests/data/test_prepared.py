@@ -17,7 +17,7 @@ from qknorm.data.importers import Pair
 from qknorm.data.leaks import LEAKS
 from qknorm.data.pipeline import TextPipeline
 from qknorm.data.prepared import Files, ParallelFiles, Prepared, PreparedSet, prepare
-from qknorm.data.subwords import BOS, EOS, PAD, UNK, Subwords
+from qknorm.data.subwords import BOS, EOS, PAD, SIGNS, UNK, Subwords
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
 
@@ -79,8 +79,10 @@ def test_other_content_or_settings_have_another_key(tmp_path: Path) -> None:
     keys.add(ready(text, cache=tmp_path, merges=51).key)
     keys.add(prepare([text], 50, "words", Rules(), tmp_path).key)
     keys.add(prepare([text], 50, "raw", Rules(copies=False), tmp_path).key)
-    keys.add(prepare([text], 50, "raw", Rules(), tmp_path, TextPipeline(["tidy"])).key)
-    assert len(keys) == 8
+    for steps in (["tidy"], ["keep"]):
+        keys.add(prepare([text], 50, "raw", Rules(), tmp_path, TextPipeline(steps)).key)
+    keys.add(prepare([text], 50, "raw", Rules(), tmp_path, TextPipeline(["keep"], ["x"])).key)
+    assert len(keys) == 10
     by_words = prepare([text], lambda words: words // 16, "raw", Rules(), tmp_path)
     assert by_words.merges == 80 * 10 // 16  # five words on each side
     assert by_words.key in keys
@@ -158,6 +160,23 @@ def test_every_set_goes_through_the_pipeline(tmp_path: Path) -> None:
         (direction,) = prepare([text], 50, "raw", Rules(), tmp_path, TextPipeline(steps)).directions
         assert pairs(direction.dev) == [expected]
         assert direction.test.targets[0].endswith(" ") != bool(steps)
+
+
+def test_pairs_to_learn_have_signs_and_sets_to_score_by_are_as_people_read_them(tmp_path: Path) -> None:
+    """Their pieces are those of the signs; the names of a pair have signs where it is learned alone."""
+    source, target = [f"{line} %s Bo" for line in SOURCE], [f"{line} Bo %s" for line in TARGET]
+    (direction,) = prepare(
+        [to_split(tmp_path, source, target)], 50, "raw", Rules(), tmp_path, TextPipeline(["keep"])
+    ).directions
+    decode = Subwords.load(tmp_path / next(tmp_path.glob("prepared/*/tokenizer.json"))).decode
+    for own in (direction.dev, direction.test):
+        assert all("%s Bo" in line for line in own.sources)
+        assert [line.replace(SIGNS[0], "%s") for line in map(decode, own.encoded.target)] == own.targets
+        assert all(SIGNS[0] in decode(pieces) for pieces in own.encoded.source)
+    train = direction.train
+    assert not any("%s" in line for line in (*train.sources, *train.targets))
+    assert 0 < sum("Bo" in line for line in train.sources) < len(train)
+    assert list(map(decode, train.encoded.source)) == train.sources
 
 
 def test_pieces_of_the_source_alone_are_masked_out_of_the_target(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from qknorm.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Scheme, Subwords, looks_tokenized
+from qknorm.data.subwords import BOS, EOS, PAD, SIGNS, SPECIAL_PIECES, UNK, Scheme, Subwords, looks_tokenized
 from qknorm.errors import InputError
 
 LINES = [
@@ -51,6 +51,21 @@ def test_raw_text_survives_the_round_trip(raw: Subwords, words: Subwords, line: 
     assert raw.decode(raw.encode_with_dropout(line, dropout, random.Random(seed))) == line
     for subwords in (raw, words):
         assert subwords.encode_with_dropout(line, 0.0, random.Random(seed)) == subwords.encode([line])[0]
+
+
+@both_schemes
+def test_a_sign_is_a_piece_by_itself_whatever_it_touches(scheme: Scheme) -> None:
+    sign, other = SIGNS[0], SIGNS[1]
+    lines = [f"the {sign} house{sign} {sign}the house {other}{sign} lower"] * 5
+    subwords = Subwords.learn(lines, 60, scheme)
+    alone = [piece for piece in subwords.pieces if {sign, other} & {*piece}]
+    assert {piece.removesuffix("</w>").removeprefix("▁") for piece in alone} == {sign, other}
+    assert len(alone) == 4, "in the middle of a word, and where one ends or begins"
+    for line in (*lines, f"{sign} {other}", f"house{other}house"):
+        (pieces,) = subwords.encode([line])
+        assert subwords.decode(pieces) == line
+        assert sum(subwords.pieces[number] in alone for number in pieces) == line.count(sign) + line.count(other)
+    assert subwords.encode(["the house"])[0] == subwords.encode([f"{sign} the house"])[0][-2:]
 
 
 class TestDropout:

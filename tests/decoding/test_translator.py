@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import io
 import random
+import re
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pytest
 import torch
 
 from qknorm import Translator
 from qknorm.data.pipeline import STEPS, TextPipeline
+from qknorm.data.subwords import SIGNS, Scheme, Subwords
 from qknorm.data.textfiles import read_lines
-from qknorm.decoding.decoders import DECODERS, make_decoder
+from qknorm.decoding.beam import BeamSettings, Hypothesis
+from qknorm.decoding.decoders import DECODERS, Decoder, make_decoder
+from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.translator import word_links
 from qknorm.errors import InputError
+from qknorm.models.translator import Direction, TranslatorModel
 from qknorm.runs import checkpoint
+from tests.models.test_translator import TINY
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +156,7 @@ def test_a_model_reads_lines_as_it_learned_to_and_its_translations_are_put_back(
     line, odd = "The café is red.", " The\u00a0cafe\u0301  is\u202fred. "
     given = Translator(translator.model, translator.subwords, pipeline=TextPipeline(["tidy", "stars"]))
     (plain,) = given.translate([line])
-    assert given.translate([odd, "\u00a0", line + "***"]) == [plain, "", plain + "***"]
+    assert given.translate([odd, "\u00a0", line + "***"]) == [f" {plain} ", "", plain + "***"]
     odd_scores, scores = (given.explain(line, text).piece_scores for text in (" e\u0301 vermello", "é vermello"))
     assert odd_scores == scores
     odd_scores, scores = (translator.explain(line, text).piece_scores for text in (" e\u0301 vermello", "é vermello"))
@@ -159,3 +167,120 @@ def test_a_model_that_was_not_taught_has_no_alignment(translator: Translator) ->
     (best,) = next(translator.translations(["The house is red."]))
     with pytest.raises(InputError, match="was not taught word alignments"):
         translator.alignment(best)
+
+
+@dataclass(frozen=True)
+class Careless(Decoder):
+    """In place of a search: says what it read with so many changes, and one less in each further hypothesis."""
+
+    changes: int = 3
+    options: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def make(cls, settings: BeamSettings, n_best: int, **options: Any) -> Self:  # noqa: ARG003
+        return cls()
+
+    def width(self, sentence: Sentence) -> int:
+        return max(sentence.n, 4)
+
+    def decode(
+        self,
+        model: TranslatorModel,  # noqa: ARG002
+        sentences: Sequence[Sentence],
+        direction: Direction,  # noqa: ARG002
+    ) -> list[list[Hypothesis]]:
+        return [[self._said(sentence, place) for place in range(sentence.n)] for sentence in sentences]
+
+    def _said(self, sentence: Sentence, place: int) -> Hypothesis:
+        chance, pieces = random.Random(f"{sentence.key} {place}"), list(sentence.pieces)
+        for _ in range(self.changes - place):
+            row, other = (chance.randrange(max(len(pieces), 1)) for _ in range(2))
+            if chance.random() < 0.4:
+                del pieces[row : row + 1]
+            elif chance.random() < 0.5:
+                pieces[row:row] = pieces[other : other + 1]
+            elif pieces:
+                pieces[row], pieces[other] = pieces[other], pieces[row]
+        return Hypothesis(pieces, -float(place), [0.0] * (len(pieces) + 1))
+
+
+KEPT = ["%s", "%(a)s", "{0}", "{{x}}", "${x}", "<b>", "</b>", "<br/>", "&amp;", "https://a.org/b", "me@a.org", "\\n"]
+
+
+def parrot(changes: int, scheme: Scheme = "raw", **options: Any) -> Translator:
+    lines = ["a be the house", *(f"a{sign}be {sign} the" for sign in SIGNS[:9])] * 2
+    subwords, pipeline = Subwords.learn(lines, 20, scheme), TextPipeline(["keep", "tidy"])
+    target_pieces = torch.ones(len(subwords), dtype=torch.bool)
+    model = TranslatorModel(TINY, {("en", "gl"): target_pieces}).eval()
+    return Translator(model, subwords, pipeline=pipeline, **options).with_decoder(Careless(changes))
+
+
+def generated(count: int) -> list[str]:
+    """Lines of words and placeholders with spaces between them or none, but for what has no other end."""
+    chance = random.Random(0)
+    words = ["a", "be", "the house", "the", *KEPT, *KEPT]
+    ends = {"https://a.org/b": [" ", ", "], "me@a.org": [" ", ". "]}
+    lines = [chance.choices(words, k=chance.randrange(1, 9)) for _ in range(count)]
+    return ["".join(word + chance.choice(ends.get(word, ["", " "])) for word in line) for line in lines]
+
+
+class TestKeeping:
+    @pytest.mark.parametrize("scheme", ["raw", "words"])
+    @pytest.mark.parametrize("changes", [4, 7])
+    def test_every_placeholder_is_there_in_ten_thousand_lines(self, scheme: Scheme, changes: int) -> None:
+        """As often as in the line, tags and %s in its order, or a note says so: here none has to."""
+        lines = generated(2500)
+        notes = Counter[str]()
+        for line, (best,) in zip(lines, parrot(changes, scheme).translations(lines), strict=True):
+            notes.update(best.notes)
+            for kept in KEPT:
+                assert best.text.count(kept) == line.count(kept)
+            order = [re.findall(r"%s|</?b>|<br/>", text) for text in (line, best.text)]
+            assert order[0] == order[1]
+        repaired, reported = (
+            sum(count for note, count in notes.items() if why in note) for why in ("put back", "is not")
+        )
+        assert 0 < repaired < len(lines)
+        assert reported < 0.05 * len(lines), "what touches by now and did not before"
+
+    def test_another_hypothesis_is_taken_before_anything_is_repaired(self) -> None:
+        """Here the fourth is what was read, without any change."""
+        made = [best for (best,) in parrot(3).translations(generated(100))]
+        assert {best.notes for best in made} == {()}
+        assert {best.score for best in made} == {0.0, -1.0, -2.0, -3.0}
+        assert len(next(parrot(5).translations(["the <b>%s</b> house"], n_best=4))) == 4
+
+    def test_lines_without_any_are_asked_for_no_more_hypotheses(self) -> None:
+        results = next(parrot(1).translations(["the house"], n_best=1))
+        assert [result.score for result in results] == [0.0]
+
+    def test_white_space_comes_back(self) -> None:
+        line = "\u00a0 the\u00a0! %s\u00a0a\t"
+        assert parrot(0).translate([line, " \u00a0"]) == [line, ""]
+
+    def test_a_repaired_translation_has_pieces_scores_and_an_alignment_of_its_words(self) -> None:
+        translator = parrot(9, taught=True)
+        lines = [f"{line} <br class='a b'/> a" for line in generated(20)]
+        for line, (best,) in zip(lines, translator.translations(lines), strict=True):
+            for part in best.parts:
+                assert len(translator.piece_scores(part)) == len(translator.spelled(part.target.pieces))
+            words = [len(text.split()) for text in (line, best.text)]
+            for source, target in translator.alignment(best):
+                assert source < words[0]
+                assert target < words[1]
+
+    def test_an_explanation_of_a_given_translation_has_its_signs(self) -> None:
+        explained = parrot(0).explain("the %s <b>a</b>", "<b>the</b> %s")
+        assert [piece for piece in explained.target_pieces if piece in SIGNS] == [SIGNS[1], SIGNS[2], SIGNS[0]]
+
+    def test_terms_are_in_the_translation(self) -> None:
+        terms = {"the house": "a casa", "be": "ser"}
+        (best,) = next(parrot(0).keeping(terms=terms).translations(["The house, be the house <b>"]))
+        assert (best.text, best.notes) == ("A casa, ser a casa <b>", ())
+        lines = [line for line in generated(2000) if "<" not in line]
+        for line, (best,) in zip(lines, parrot(7).keeping(terms=terms).translations(lines), strict=True):
+            assert best.text.count("a casa") >= len(re.findall(r"(?<!\w)the house(?!\w)", line))
+
+    def test_a_model_that_learned_no_signs_can_keep_nothing(self, translator: Translator) -> None:
+        with pytest.raises(InputError, match="learned without placeholders"):
+            translator.keeping(["x"])

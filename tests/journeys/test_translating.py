@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import shutil
 import subprocess
@@ -186,3 +187,46 @@ def test_a_terminal_shows_progress(translate: Command, monkeypatch: pytest.Monke
     assert done.out.count("\n") == 5
     assert "5/5" in done.errors
     assert "lines/s" in done.errors
+
+
+CATALOGUE = ["The house is <b>%s</b>.", "  I eat {name}\u00a0! ", "I eat.", "%d of %s"]
+KEEPING = ("keep=true", "tidy=true", "taught=20", "name=kept", "bpe_dropout=0.1")
+
+
+def test_placeholders_and_terms_come_through_a_real_model_or_a_note_says_so(command: Command, workplace: Path) -> None:
+    """It has learned next to nothing, and still damages none of them."""
+    assert command("train", "recipe.yaml", *KEEPING).code == 0
+    run, kept = "runs/kept", ["<b>", "%s", "</b>", "%d", "{name}"]
+    assert "keep: true" in (workplace / run / "recipe.yaml").read_text()
+    write_lines(Path("strings.txt"), CATALOGUE)
+    done = command("translate", run, "strings.txt")
+    assert done.code == 0
+    out = done.out.split("\n")[:-1]
+    for line, translation in zip(CATALOGUE, out, strict=True):
+        assert [translation.count(text) for text in kept] == [line.count(text) for text in kept]
+        assert [word for word in translation if word in "<%"] == [word for word in line if word in "<%"]
+    assert out[1].startswith("  ")
+    assert out[1].endswith(" ")
+    as_json = command("translate", run, "strings.txt", "--json", "--pieces", "--alignment").out
+    told = [json.loads(line) for line in as_json.split("\n")[:-1]]
+    assert [line["translations"][0]["text"] for line in told] == out
+    numbers = [line["line"] for line in told if "notes" in line]
+    assert re.findall(r"line (\d): what is to be kept", done.errors) == [str(number) for number in numbers]
+
+    write_lines(Path("terms.csv"), ["en;gl", "house;edificio", "eat;xantar"])
+    done = command("translate", run, "strings.txt", "--glossary", "terms.csv", "--keep", r"\bI\b", "--n-best", "2")
+    first, second = (done.out.split("\n")[row].split("\t")[2] for row in (0, 4))
+    assert "edificio" in first
+    assert {"xantar", "I"} <= {*re.findall(r"\w+", second)}
+
+
+def test_a_glossary_that_cannot_be_used_is_one_sentence(translate: Command) -> None:
+    write_lines(Path("terms.tsv"), ["house\tcasa", "house\tfogar"])
+    done = translate("--glossary", "terms.tsv", stdin=b"I eat.\n")
+    assert (done.code, done.out) == (2, "")
+    assert done.errors == (
+        "qknorm: terms.tsv, line 2: 'house' stands in line 1, too, where it is 'casa': only one of them can be used\n"
+    )
+    done = translate("--keep", "x", stdin=b"I eat.\n")
+    assert (done.code, done.errors.count("\n")) == (2, 1)
+    assert "this model learned without placeholders (data.keep)" in done.errors
