@@ -19,7 +19,8 @@ from qknorm.data.pipeline import STEPS, TextPipeline
 from qknorm.data.subwords import SIGNS, Scheme, Subwords
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.beam import BeamSettings, Hypothesis
-from qknorm.decoding.decoders import DECODERS, Decoder, make_decoder
+from qknorm.decoding.decoder import Decoder
+from qknorm.decoding.decoders import DECODERS, make_decoder
 from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.translator import word_links
 from qknorm.errors import InputError
