@@ -96,6 +96,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, chosen in {"mine": phrases, "new": phrases[:5], "reference": phrases[:5]}.items():
         for side, language in enumerate(("en", "gl")):
             write_lines(files / f"{name}.{language}", (pair[side] for pair in chosen))
+    write_lines(files / "terms.tsv", ["bread\tboroa", "living room\tsalón"])
     write_lines(files / "my.txt", ["ROMEO:", *read_lines(files / "mine.en")])
     units = "".join(
         f'<tu><tuv xml:lang="en"><seg>{english}</seg></tuv><tuv xml:lang="gl"><seg>{galician}</seg></tuv></tu>'
