@@ -22,8 +22,8 @@ _TAG = r"</?(?:[^\W\d_][\w:.-]*|\d+)(?:\s[^<>]*)?/?>"
 # Of a link, what is a character, and what may be its last: an entity and {id} are parts of it, a full stop is not.
 _WHOLE = r"&\w+;|\{\{[^{}]*\}\}|\{[^{}\s]*\}"
 _LINK = rf"(?:https?://|\bwww\.)(?:{_WHOLE}|&(?!\w+;)|[^\s<>\"\\{{}}&])*(?:{_WHOLE}|[^\s<>\"\\{{}}&'.,;:!?()\[\]])"
-_MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-_PRINTF = r"%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|[Lzjt])?[sdiuoxXeEfgGcp@]"
+_MAIL = r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+_PRINTF = r"%(?:\(\w+\)|\d+\$)?[-+#]*\d*(?:\.\d+)?(?:hh?|ll?|[Lzjt])?[sdiuoxXeEfgGcp@]"
 # 100%s may have a placeholder, 100%solid has none.
 _PRINTF = rf"(?<!\d){_PRINTF}|{_PRINTF}(?!\w)|%%"
 _BRACES = r"\$?\{\{[^{}]*\}\}|\$?\{[\w.:,!$#%+-]*\}"

@@ -93,6 +93,12 @@ def test_more_strings_than_signs_stay_text() -> None:
     assert PIPELINE.after(read, marks) == line
 
 
+@pytest.mark.parametrize("part", ["a", "%0", "<a ", "{", "&a", "https://.", "1.", "me@", "{{x}} "])
+def test_a_line_of_a_hundred_thousand_characters_is_fine(part: str) -> None:
+    line = part * (100_000 // len(part))
+    assert PIPELINE.after(*PIPELINE.before(line)) == line
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n")))
 def test_a_model_that_copies_gives_back_any_line(line: str) -> None:
     """But for what is the same to a reader; no sign is left in it that the line did not have."""
