@@ -17,8 +17,8 @@ from qknorm.screen import Screen
 Item = TypeVar("Item")
 
 app = typer.Typer(
-    help="Get a corpus, check your own, or import a translation memory.",
-    short_help="Get, check and import corpora.",
+    help="Get a corpus, check your own, align a book, or import a translation memory.",
+    short_help="Get, check, align and import corpora.",
     no_args_is_help=True,
 )
 
@@ -151,6 +151,36 @@ def import_memory(
         if not count:
             raise InputError(f"{file} holds no translated entry")
     print(f"{count:,} pairs: {paths[0]}, {paths[1]}")
+
+
+@app.command()
+def suspects(
+    source: Annotated[Path, typer.Argument(help="Text file, one sentence a line; gzip is fine.")],
+    target: Annotated[Path, typer.Argument(help="Its translation, line by line.")],
+    most: Annotated[int, typer.Option(min=1, help="Show this many pairs.")] = 100,
+    out: Annotated[Path, typer.Option(help="File for all pairs with their scores.")] = Path("suspects.tsv"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already.")] = False,
+) -> None:
+    """List the pairs that translate each other least, by word translations counted from the text itself."""
+    from qknorm.counting.kept import counting_bar
+    from qknorm.counting.suspects import suspects as scored
+    from qknorm.data.cleaning import dropped_row
+    from qknorm.data.importers import read_aligned
+    from qknorm.data.textfiles import refuse_to_replace, replacing
+
+    refuse_to_replace(out, force)
+    pairs, console = list(read_aligned(source, target)), Screen()
+    if not any(side.strip() for pair in pairs for side in pair):
+        raise InputError(f"{source} and {target} are empty")
+    with counting_bar(console) as progress:
+        scores = scored([pair.source for pair in pairs], [pair.target for pair in pairs], progress)
+    worst_first = (-scores).argsort(kind="stable").tolist()
+    with replacing(out) as file:
+        file.write(b"line\tscore\tsource\ttarget\n")
+        file.writelines(dropped_row(row + 1, f"{scores[row]:.2f}", pairs[row]) for row in worst_first)
+    for row in worst_first[:most]:
+        console.print(f"line {row + 1:,}, score {scores[row]:.1f}\n  {pairs[row].source}\n  {pairs[row].target}")
+    console.print(f"{min(most, len(pairs)):,} of {len(pairs):,} pairs, the most doubtful first; all of them: {out}")
 
 
 def _with_progress(items: Iterator[Item], file: Path) -> Iterator[Item]:
