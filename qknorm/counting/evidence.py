@@ -1,7 +1,7 @@
 """How much the pieces of two texts say that one translates the other, by counted translations.
 
-A piece t is covered by a text as far as the text's pieces are translated by it: c = min(1, Σ over s of M[s, t]). It is
-covered in a real pair, and sometimes by chance; what its c says is the logarithm of how much likelier it is of a pair:
+A piece t is covered by a text as far as the text's pieces are translated by it: c = min(1, 2 Σ over s of M[s, t]), for
+few links come near to 1. In a pair it usually is, elsewhere by chance. c says how much likelier a pair makes it:
 
     e(t) = c log(p / q) + (1 - c) log((1 - p) / (1 - q))      1 - p = (1 - q) (1 - r)
 
@@ -10,12 +10,17 @@ with q the chance, which rises with the number of pieces that may cover t, and r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from qknorm.data.batches import Encoded, FixedPairs
+from qknorm.data.subwords import Scheme, Subwords, looks_tokenized
 
+_MERGES = 8000  # whole words, mostly
+_SURE = 0.5  # entry of M of a word that is always translated alike, about
 _LEAST_CHANCE, _MOST_CHANCE = 0.001, 0.9
 _LEAST_RATE, _MOST_RATE = 0.02, 0.9  # no piece proves anything
 _PRIOR = 4.0  # times that a piece is thought to have been seen as an average one
@@ -24,13 +29,21 @@ _ROWS = 500  # of dense coverage at a time
 Numbers = NDArray[np.float64]
 
 
+def in_pieces(source: Sequence[str], target: Sequence[str]) -> tuple[FixedPairs, int]:
+    """Two texts in pieces that are learned from them, and how many pieces there are."""
+    scheme: Scheme = "words" if looks_tokenized(source) and looks_tokenized(target) else "raw"
+    subwords = Subwords.learn([*source, *target], _MERGES, scheme)
+    sides = (Encoded.from_lists(subwords.encode(lines)) for lines in (source, target))
+    return FixedPairs(*sides), len(subwords)
+
+
 class Coverage:
     """What it says of the pieces of one side that the other side covers them, learned from pairs."""
 
     def __init__(self, by: Encoded, of: Encoded, table: sparse.csr_matrix) -> None:
         """`table` has the pieces of `by` in its rows and those of `of` in its columns."""
         pieces = table.shape[1]
-        self._per_piece = np.asarray(_present(by, pieces).sum(0) @ table).ravel() / max(len(by.numbers), 1)
+        self._per_piece = np.asarray(_present(by, pieces).sum(0) @ table).ravel() / _SURE / max(len(by.numbers), 1)
         self.covered = _covered(by, of, table)
         """Of each piece of `of`, c."""
         chance = self._chance(of.numbers, np.repeat(by.lengths, of.lengths))
@@ -72,10 +85,15 @@ def without_itself(table: sparse.csr_matrix, pairs: FixedPairs) -> sparse.csr_ma
     return sparse.csr_matrix((values, (links.row, links.col)), table.shape)
 
 
+def covers(links: Numbers) -> Numbers:
+    """c of pieces by the sums of their links."""
+    covered: Numbers = np.minimum(links / _SURE, 1)
+    return covered
+
+
 def sums(values: Numbers, side: Encoded) -> Numbers:
     """Of each sequence, the sum over its pieces."""
-    summed: Numbers = np.bincount(np.repeat(np.arange(len(side)), side.lengths), values, len(side))
-    return summed
+    return np.bincount(np.repeat(np.arange(len(side)), side.lengths), values, len(side)).astype(np.float64)
 
 
 def _present(side: Encoded, pieces: int) -> sparse.csr_matrix:
@@ -88,10 +106,10 @@ def _present(side: Encoded, pieces: int) -> sparse.csr_matrix:
 
 def _covered(by: Encoded, of: Encoded, table: sparse.csr_matrix) -> Numbers:
     """c of each piece of `of` in its own pair."""
-    present, covered = _present(by, table.shape[0]), np.zeros(len(of.numbers))
+    present, links = _present(by, table.shape[0]), np.zeros(len(of.numbers))
     for start in range(0, len(by), _ROWS):
         rows = slice(start, min(start + _ROWS, len(by)))
         dense = (present[rows] @ table).toarray()
         pieces = slice(of.offsets[rows.start], of.offsets[rows.stop])
-        covered[pieces] = dense[np.repeat(np.arange(len(dense)), of.lengths[rows]), of.numbers[pieces]]
-    return np.minimum(covered, 1)
+        links[pieces] = dense[np.repeat(np.arange(len(dense)), of.lengths[rows]), of.numbers[pieces]]
+    return covers(links)

@@ -8,17 +8,16 @@ for it: the logarithm of its lengths, less its median, in robust standard deviat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from qknorm.counting.alignments import Progress, count_translations
-from qknorm.counting.evidence import Coverage, Numbers, sums, without_itself
+from qknorm.counting.evidence import Coverage, Numbers, in_pieces, sums, without_itself
 from qknorm.data.batches import Encoded, FixedPairs
-from qknorm.data.subwords import Subwords, looks_tokenized
 
-_MERGES = 8000
 _FREE = 0.1  # of the mean, squared: how freely whole sentences are translated, beside their pieces
 _STRETCHES = 20  # of pairs that are about as long
 _LEAST_SPREAD = 0.03
@@ -29,19 +28,13 @@ _DEVIATION = 1.4826  # of a normal distribution, by its median absolute deviatio
 def suspects(sources: Sequence[str], targets: Sequence[str], progress: Progress) -> Numbers:
     """How suspect each pair of a text is, by what is counted in it; infinite where a side is blank."""
     is_whole = np.array([bool(s.strip() and t.strip()) for s, t in zip(sources, targets, strict=True)], dtype=bool)
-    sources, targets = ([lines[row] for row in np.flatnonzero(is_whole)] for lines in (sources, targets))
+    sources, targets = (list(compress(lines, is_whole)) for lines in (sources, targets))
     scores = np.full(len(is_whole), np.inf)
     if sources:
-        scores[is_whole] = suspicion(sources, targets, *counted(sources, targets, progress))
+        pairs, pieces = in_pieces(sources, targets)
+        table = count_translations([pairs], pieces, progress)
+        scores[is_whole] = suspicion(sources, targets, pairs, table)
     return scores
-
-
-def counted(sources: Sequence[str], targets: Sequence[str], progress: Progress) -> tuple[FixedPairs, sparse.csr_matrix]:
-    """The pieces of a text, and which translate which."""
-    scheme = "words" if looks_tokenized(sources) and looks_tokenized(targets) else "raw"
-    subwords = Subwords.learn([*sources, *targets], _MERGES, scheme)
-    pairs = FixedPairs(*(Encoded.from_lists(subwords.encode(lines)) for lines in (sources, targets)))
-    return pairs, count_translations([pairs], len(subwords), progress)
 
 
 def suspicion(sources: Sequence[str], targets: Sequence[str], pairs: FixedPairs, table: sparse.csr_matrix) -> Numbers:
@@ -64,9 +57,11 @@ def _uncovered(by: Encoded, of: Encoded, table: sparse.csr_matrix) -> Numbers:
 
 def _longer(source: NDArray[np.int64], target: NDArray[np.int64]) -> Numbers:
     """By how many standard deviations the target is longer than usual; below 0, the source."""
-    apart = np.log((target + 3) / (source + 3))  # a few characters more or less say little of short lines
+    apart: Numbers = np.log((target + 3) / (source + 3))  # a few characters more or less say little of short lines
     apart -= np.median(apart)
     total = np.log(source + target)
     stretches = np.array_split(np.argsort(total, kind="stable"), min(_STRETCHES, len(total)))
     spreads = [_DEVIATION * np.median(abs(apart[rows])) for rows in stretches]
-    return apart / np.maximum(np.interp(total, [total[rows].mean() for rows in stretches], spreads), _LEAST_SPREAD)
+    spread = np.interp(total, [total[rows].mean() for rows in stretches], spreads)
+    apart /= np.maximum(spread, _LEAST_SPREAD)
+    return apart
