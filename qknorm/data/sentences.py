@@ -35,5 +35,5 @@ def _is_end(sentence: str, following: str) -> bool:
 def _is_abbreviation(word: str) -> bool:
     """Dr. and such, initials as in J. or U.S., and e.g."""
     *letters, rest = word.split(".")
-    are_single = all(len(letter) == 1 and letter.isalpha() for letter in letters) and not rest
-    return bool(_TITLES.fullmatch(word)) or (are_single and (len(letters) > 1 or word[0].isupper()))
+    are_single = not rest and all(len(letter) == 1 and letter.isalpha() for letter in letters)
+    return bool(_TITLES.fullmatch(word)) or (are_single and (len(letters) > 1 or word[:1].isupper()))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qknorm.data.sentences import sentences
@@ -31,6 +31,7 @@ def test_not_every_full_stop_ends_a_sentence(line: str) -> None:
         ("« Non ! » Il partit.", ["« Non ! »", "Il partit."]),
         ("Sei que é. Depois veremos.", ["Sei que é.", "Depois veremos."]),
         ("他说：“好。”然后走了。", ["他说：“好。”", "然后走了。"]),
+        ('Wait ! " And go.', ['Wait ! "', "And go."]),
         ("  ", []),
     ],
 )
@@ -38,6 +39,7 @@ def test_sentences_end_where_their_script_says(line: str, parts: list[str]) -> N
     assert sentences(line) == parts
 
 
+@example('. " A')
 @given(st.text(alphabet='aB1 .,!?。\u3000é"', max_size=80))
 def test_nothing_is_lost(line: str) -> None:
     assert "".join("".join(sentences(line)).split()) == "".join(line.split())

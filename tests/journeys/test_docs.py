@@ -96,6 +96,11 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, chosen in {"mine": phrases, "new": phrases[:5], "reference": phrases[:5]}.items():
         for side, language in enumerate(("en", "gl")):
             write_lines(files / f"{name}.{language}", (pair[side] for pair in chosen))
+    for side, language in enumerate(("en", "gl")):
+        write_lines(
+            files / f"book.{language}",
+            (" ".join(pair[side] for pair in phrases[row : row + 5]) for row in range(0, 400, 5)),
+        )
     write_lines(files / "my.txt", ["ROMEO:", *read_lines(files / "mine.en")])
     units = "".join(
         f'<tu><tuv xml:lang="en"><seg>{english}</seg></tuv><tuv xml:lang="gl"><seg>{galician}</seg></tuv></tu>'
