@@ -58,7 +58,7 @@ def right_of(source: Cut, target: Cut, beads: list[Bead]) -> tuple[int, int, int
     Lines that a sentence of either side is made of are one group.
     """
     group = list(range(1 + max(chain(*(numbers for _, numbers in source + target)))))
-    for _, numbers in (*source, *target):
+    for _, numbers in (unit for unit in (*source, *target) if len(unit[1]) > 1):
         old, new = ({group[number] for number in numbers}, group[min(numbers)])
         group = [new if number in old else number for number in group]
     ours, theirs = ([{group[number] for number in numbers} for _, numbers in side] for side in (source, target))
