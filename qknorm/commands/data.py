@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,11 +15,14 @@ from qknorm.commands._outputs import refuse_to_replace
 from qknorm.errors import InputError
 from qknorm.screen import Screen
 
+if TYPE_CHECKING:
+    from qknorm.counting.books import Bead
+
 Item = TypeVar("Item")
 
 app = typer.Typer(
-    help="Get a corpus, check your own, or import a translation memory.",
-    short_help="Get, check and import corpora.",
+    help="Get a corpus, check your own, align a book, or import a translation memory.",
+    short_help="Get, check, align and import corpora.",
     no_args_is_help=True,
 )
 
@@ -153,6 +156,95 @@ def import_memory(
     print(f"{count:,} pairs: {paths[0]}, {paths[1]}")
     if codes := codes_left_out(file):
         print(f"{codes:,} native codes were left out: formatting of some program, and no placeholder or tag")
+
+
+@app.command()
+def align(
+    source: Annotated[Path, typer.Argument(help="A book or another long text: plain text or DOCX.")],
+    target: Annotated[Path, typer.Argument(help="Its translation.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="Write OUT.en and OUT.gl, by the endings of the books' names; of book.txt, OUT.a and OUT.b."),
+    ] = Path("aligned"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there already.")] = False,
+) -> None:
+    """Find which sentences of a book and of its translation belong together. What is unsure is listed by itself."""
+    from qknorm.counting.books import align as beads_of
+    from qknorm.counting.kept import counting_bar
+    from qknorm.data.paragraphs import read_sentences
+    from qknorm.data.textfiles import refuse_to_replace, write_lines
+    from qknorm.decoding.splitting import join_parts
+
+    if not out.name:
+        raise InputError(f"--out {out} is a folder; give the beginning of the files' names, such as mine")
+    paths = [out.with_name(f"{out.name}.{end}") for end in (*_endings(source, target), "confidence", "unsure.tsv")]
+    for path in paths:
+        refuse_to_replace(path, force)
+    sources, targets, console = read_sentences(source), read_sentences(target), Screen()
+    with counting_bar(console) as progress:
+        beads = beads_of(sources, targets, progress)
+
+    def row(bead: Bead) -> tuple[str, str, str]:
+        ours, theirs = sources[bead.source.start : bead.source.stop], targets[bead.target.start : bead.target.stop]
+        return join_parts(ours), join_parts(theirs), f"{bead.confidence:.2f}"
+
+    sure = [row(bead) for bead in beads if bead.is_sure]
+    for column, path in enumerate(paths[:3]):
+        write_lines(path, (line[column] for line in sure))
+    unsure = ("\t".join(row(bead)) for bead in beads if not bead.is_sure)
+    write_lines(paths[3], ["source\ttarget\tconfidence", *unsure])
+    table = Table("", "pairs", f"sentences of {source.name}", f"of {target.name}", box=None)
+    for name, chosen in (
+        ("sure", [bead for bead in beads if bead.is_sure]),
+        ("unsure", [bead for bead in beads if bead.is_pair and not bead.is_sure]),
+        ("without a counterpart", [bead for bead in beads if not bead.is_pair]),
+        ("together", beads),
+    ):
+        sentences = (sum(len(bead.source) for bead in chosen), sum(len(bead.target) for bead in chosen))
+        table.add_row(name, *(f"{count:,}" for count in (sum(bead.is_pair for bead in chosen), *sentences)))
+    console.print(table)
+    console.print(", ".join(map(str, paths)))
+
+
+def _endings(source: Path, target: Path) -> tuple[str, str]:
+    """What the names of two files end with, such as en and gl, unless that says nothing of their languages."""
+    endings = (source.suffix.removeprefix("."), target.suffix.removeprefix("."))
+    are_languages = all(re.fullmatch(r"[\w-]+", ending) for ending in endings) and not {*endings} & {
+        "txt",
+        "docx",
+        "gz",
+    }
+    return endings if are_languages and endings[0] != endings[1] else ("a", "b")
+
+
+@app.command()
+def suspects(
+    source: Annotated[Path, typer.Argument(help="Text file, one sentence a line; gzip is fine.")],
+    target: Annotated[Path, typer.Argument(help="Its translation, line by line.")],
+    most: Annotated[int, typer.Option(min=1, help="Show this many pairs.")] = 100,
+    out: Annotated[Path, typer.Option(help="File for all pairs with their scores.")] = Path("suspects.tsv"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there already.")] = False,
+) -> None:
+    """List the pairs that translate each other least, by word translations counted from the text itself."""
+    from qknorm.counting.kept import counting_bar
+    from qknorm.counting.suspects import suspects as scored
+    from qknorm.data.cleaning import dropped_row
+    from qknorm.data.importers import read_aligned
+    from qknorm.data.textfiles import refuse_to_replace, replacing
+
+    refuse_to_replace(out, force)
+    pairs, console = list(read_aligned(source, target)), Screen()
+    if not any(side.strip() for pair in pairs for side in pair):
+        raise InputError(f"{source} and {target} are empty")
+    with counting_bar(console) as progress:
+        scores = scored([pair.source for pair in pairs], [pair.target for pair in pairs], progress)
+    worst_first = (-scores).argsort(kind="stable").tolist()
+    with replacing(out) as file:
+        file.write(b"line\tscore\tsource\ttarget\n")
+        file.writelines(dropped_row(row + 1, f"{scores[row]:.2f}", pairs[row]) for row in worst_first)
+    for row in worst_first[:most]:
+        console.print(f"line {row + 1:,}, score {scores[row]:.1f}\n  {pairs[row].source}\n  {pairs[row].target}")
+    console.print(f"{min(most, len(pairs)):,} of {len(pairs):,} pairs, the most doubtful first; all of them: {out}")
 
 
 def _with_progress(items: Iterator[Item], file: Path) -> Iterator[Item]:

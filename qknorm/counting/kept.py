@@ -46,13 +46,13 @@ def translations(prepared: Prepared, console: Screen) -> sparse.csr_matrix:
 
 
 def _count(prepared: Prepared, console: Screen) -> sparse.csr_matrix:
-    with _bar(console) as progress:
+    with counting_bar(console) as progress:
         directions = [text.train.encoded for text in prepared.texts]
         return alignments.count_translations(directions, len(prepared.subwords), progress)
 
 
 @contextlib.contextmanager
-def _bar(console: Screen) -> Iterator[alignments.Progress]:
+def counting_bar(console: Screen) -> Iterator[alignments.Progress]:
     """A bar where a person watches; nothing elsewhere."""
     columns = (TextColumn("counting word pairs"), BarColumn(), TimeRemainingColumn())
     hidden = not console.is_terminal or console.quiet

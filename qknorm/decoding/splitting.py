@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-_CLOSING = "\"'”’»)\\]」』）】"
-# Where scripts put a space after a sentence, it takes one to end it: 3.14 and example.org go on.
-_SENTENCE_END = re.compile(rf"(?:[.!?…؟۔।॥]+ ?[{_CLOSING}]*(?=\s)|[。！？။។៕።།]+[{_CLOSING}]*)\s*")
+from qknorm.data.sentences import sentences
+
 _CLAUSE_END = re.compile(r"[,;:—–،؛]\s+|[、，；：]\s*")
 _SPACE = re.compile(r"\s+")
 _NO_SPACE_AFTER = "。！？、，；：」』）】"
@@ -18,9 +17,9 @@ def split_line(line: str, fits: Callable[[str], bool]) -> tuple[list[str], bool]
 
     One that does not is halved again and again: after a clause, else at a space, else between two characters.
     """
-    sentences = _sentences(line)
-    whole = all(fits(sentence) for sentence in sentences)
-    return sentences if whole else [part for sentence in sentences for part in _halved(sentence, fits)], whole
+    parts = sentences(line)
+    whole = all(map(fits, parts))
+    return parts if whole else [piece for part in parts for piece in _halved(part, fits)], whole
 
 
 def join_parts(translations: Sequence[str]) -> str:
@@ -31,12 +30,6 @@ def join_parts(translations: Sequence[str]) -> str:
             joined.append(" ")
         joined.append(text)
     return "".join(joined)
-
-
-def _sentences(line: str) -> list[str]:
-    ends = [end for match in _SENTENCE_END.finditer(line) if not line[(end := match.end()) : end + 1].islower()]
-    parts = (line[start:end].strip() for start, end in zip([0, *ends], [*ends, len(line)], strict=True))
-    return [part for part in parts if part]
 
 
 def _halved(sentence: str, fits: Callable[[str], bool]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from qknorm.data.phrasebook import pairs
 from qknorm.data.textfiles import read_lines, write_lines
 from tests.caches import new_cache
 from tests.journeys.conftest import Command
@@ -114,3 +115,62 @@ def test_corpora_are_had_by_name(command: Command) -> None:
     done = command("data", "get", "tatoba-en-es")
     assert done.code == 2
     assert "the nearest name is 'tatoeba-en-es'" in done.errors
+
+
+def test_a_book_becomes_sentence_pairs(folder: Path, command: Command) -> None:
+    """Paragraphs of another length on each side, one sentence that only one side has, and two that are one."""
+    for code, side, size in (("en", 0, 4), ("gl", 1, 7)):
+        lines = [pair[side] for pair in pairs(300)]
+        if code == "gl":
+            lines[100:102] = [f"{lines[100].rstrip('.?')}, {lines[101]}"]
+            del lines[200]
+        write_lines(folder / f"book.{code}", (" ".join(lines[at : at + size]) for at in range(0, 300, size)))
+    done = command("data", "align", "book.en", "book.gl", "--out", "mine")
+    assert done.code == 0, done.errors
+    english, galician, confidence = (list(read_lines(folder / f"mine.{end}")) for end in ("en", "gl", "confidence"))
+    assert len(english) == len(galician) == len(confidence) > 280
+    assert len({*zip(english, galician, strict=True)} & {*pairs(300)}) > 280
+    rows = {row.split()[-4]: [int(number) for number in row.split()[-3:]] for row in done.out.splitlines()[1:5]}
+    assert [sum(column) for column in zip(*list(rows.values())[:3], strict=True)] == rows["together"]
+    assert rows["together"][1:] == [300, 298]
+    assert rows["sure"][0] == len(english)
+    assert rows["unsure"][0] + rows["counterpart"][1] + rows["counterpart"][2] == len(
+        list(read_lines(folder / "mine.unsure.tsv"))[1:]
+    )
+    assert command("data", "align", "book.en", "book.gl", "--out", "mine").code == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "book.gl is empty; there is nothing to align"),
+        (b"\x89PNG\r\n\x1a", "book.gl, line 1: byte 0x89"),
+        ("A casa é vermella. ".encode() * 500, "the second text is 11 times as long as the other"),
+    ],
+)
+def test_books_that_cannot_be_aligned_get_one_sentence(
+    folder: Path, content: bytes, message: str, command: Command
+) -> None:
+    (folder / "book.en").write_text("The house is red. " * 50)
+    (folder / "book.gl").write_bytes(content)
+    done = command("data", "align", "book.en", "book.gl")
+    assert done.code == 2
+    assert message in done.errors
+    assert done.errors.count("\n") == 1
+    assert not list(folder.glob("aligned*"))
+
+
+def test_suspects_are_listed_with_their_lines(folder: Path, command: Command) -> None:
+    phrases = pairs(600)
+    write_lines(folder / "train.en", [english for english, _ in phrases])
+    write_lines(folder / "train.gl", [*(galician for _, galician in phrases[:-1]), "Un burro\tvello ."])
+    done = command("data", "suspects", "train.en", "train.gl", "--most", "20")
+    assert done.code == 0, done.errors
+    assert done.out.count("line ") == 20
+    assert "line 600, score" in done.out
+    header, *rows = (line.split("\t") for line in read_lines(folder / "suspects.tsv"))
+    assert header == ["line", "score", "source", "target"]
+    assert sorted(int(row[0]) for row in rows) == list(range(1, 601))
+    scores = [float(row[1]) for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    assert "exists already" in command("data", "suspects", "train.en", "train.gl").errors

@@ -101,6 +101,11 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = read_lines(files / ("mine.en" if language == "en" else "mine.gl"))
         write_lines(files / f"{name}.{language}", (f"{line} {len(line)}" for line in lines))
     write_lines(files / "terms.tsv", ["bread\tboroa", "living room\tsalón"])
+    for side, language in enumerate(("en", "gl")):
+        write_lines(
+            files / f"book.{language}",
+            (" ".join(pair[side] for pair in phrases[row : row + 5]) for row in range(0, 400, 5)),
+        )
     write_lines(files / "my.txt", ["ROMEO:", *read_lines(files / "mine.en")])
     units = "".join(
         f'<tu><tuv xml:lang="en"><seg>{english}</seg></tuv><tuv xml:lang="gl"><seg>{galician}</seg></tuv></tu>'
