@@ -172,14 +172,13 @@ def align(
     from qknorm.counting.books import align as beads_of
     from qknorm.counting.kept import counting_bar
     from qknorm.data.paragraphs import read_sentences
-    from qknorm.data.textfiles import refuse_to_replace, write_lines
+    from qknorm.data.textfiles import write_lines
     from qknorm.decoding.splitting import join_parts
 
     if not out.name:
         raise InputError(f"--out {out} is a folder; give the beginning of the files' names, such as mine")
     paths = [out.with_name(f"{out.name}.{end}") for end in (*_endings(source, target), "confidence", "unsure.tsv")]
-    for path in paths:
-        refuse_to_replace(path, force)
+    refuse_to_replace(paths, force)
     sources, targets, console = read_sentences(source), read_sentences(target), Screen()
     with counting_bar(console) as progress:
         beads = beads_of(sources, targets, progress)
@@ -230,9 +229,9 @@ def suspects(
     from qknorm.counting.suspects import suspects as scored
     from qknorm.data.cleaning import dropped_row
     from qknorm.data.importers import read_aligned
-    from qknorm.data.textfiles import refuse_to_replace, replacing
+    from qknorm.data.textfiles import replacing
 
-    refuse_to_replace(out, force)
+    refuse_to_replace([out], force)
     pairs, console = list(read_aligned(source, target)), Screen()
     if not any(side.strip() for pair in pairs for side in pair):
         raise InputError(f"{source} and {target} are empty")
