@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
@@ -18,7 +17,7 @@ from qknorm.evaluation.significance import Comparison
 from qknorm.experiments.compare import Compared, compared_contest
 from qknorm.experiments.corpus import pair_of
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.figures import COLOURS, STYLE, save
+from qknorm.experiments.figures import COLOURS, save
 from qknorm.experiments.page import Answer, Picture, Table
 from qknorm.experiments.results import Contest, Entrant, RunResult, contests_of
 from qknorm.tasks.table import TASKS
@@ -211,8 +210,7 @@ def _draw(
 
 def draw_rows(rows: Sequence[Row], reference: str, title: str, file: Path) -> Path:
     """A line for each row, ours with its 95 % interval, and what was published."""
-    with mpl.rc_context(STYLE):
-        return save(_figure(rows, reference, title), file)
+    return save(partial(_figure, rows, reference, title), file)
 
 
 def _figure(rows: Sequence[Row], reference: str, title: str) -> Figure:
