@@ -52,7 +52,6 @@ TESTED_BY = {
     "decoding/decoder.py": "decoding/test_decoders.py",
     "experiments/display.py": "journeys/test_language.py",
     "experiments/quickstart.py": "journeys/test_quickstart.py",
-    "experiments/report/material.py": "experiments/report/test_contests.py",
     "experiments/plan.py": "experiments/test_listed.py",
     "experiments/views/table.py": "experiments/test_spanned.py",
     "formats/document.py": "formats/test_table.py",

@@ -6,10 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from qknorm.data.textfiles import replacing
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -48,10 +45,3 @@ def latex(text: str) -> str:
     """Text that LaTeX prints as it stands; a sign before a digit is a minus."""
     escaped = "".join(_LATEX.get(character, character) for character in text)
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
-
-
-def write_texts(texts: Mapping[Path, str]) -> None:
-    """Write files, each of which appears whole or not at all."""
-    for path, text in texts.items():
-        with replacing(path) as file:
-            file.write(text.encode())

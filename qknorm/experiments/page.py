@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qknorm.data.textfiles import replacing
 from qknorm.experiments import formats
 from qknorm.experiments.citations import bibliography, source
 from qknorm.experiments.experiment import Experiment
@@ -46,8 +47,8 @@ class Answer:
     """Empty where nothing can be said yet."""
 
     sentences: list[str] = field(default_factory=list)
-    verdict: list[str] = field(default_factory=list)
-    """The shortest answer, which is among the sentences."""
+    verdict: list[str] | None = None
+    """The shortest answer, where it is a part of the sentences."""
     tables: list[Table] = field(default_factory=list)
     numbers: dict[str, Any] = field(default_factory=dict)
     """For the JSON."""
@@ -87,7 +88,9 @@ def write(
         texts[path.with_name("references.bib")] = bibliography()
     if experiment.table is None:
         texts[folder / "results.csv"] = results_as_csv(results)
-    formats.write_texts(texts)
+    for file, text in texts.items():
+        with replacing(file) as opened:
+            opened.write(text.encode())
 
 
 def _about_size(experiment: Experiment) -> list[str]:

@@ -26,6 +26,11 @@ class Estimate:
     high: float | None
     count: int
 
+    def __format__(self, spec: str) -> str:
+        """The mean and its interval, each in this format."""
+        mean = format(self.mean, spec)
+        return mean if self.low is None or self.high is None else f"{mean} [{self.low:{spec}}, {self.high:{spec}}]"
+
 
 @dataclass(frozen=True)
 class Difference:

@@ -11,10 +11,8 @@ from rich.table import Table
 from qknorm.data import corpora
 from qknorm.data.textfiles import read_lines
 from qknorm.errors import InputError
-from qknorm.evaluation.significance import compare
-from qknorm.evaluation.systems import read_systems
-from qknorm.evaluation.wording import verdicts
 from qknorm.experiments.cells import Cell
+from qknorm.experiments.compare import compared_runs
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.minutes import by_one_plan
 from qknorm.experiments.recipe import BASELINE, FULL
@@ -85,13 +83,12 @@ def _corpus(console: Screen) -> corpora.CorpusFolder:
 
 
 def _show_scores(folder: Path, console: Screen) -> None:
-    given = read_systems([f"{system.label}={folder / system.name}" for system in _SYSTEMS], None, tokenized=False)
-    baseline, ours = compare(given.runs, given.references, tokenized=False)
+    found = compared_runs({system.label: [folder / system.name] for system in _SYSTEMS}, BASELINE.label)
     table = Table("", "test BLEU", "95 %", box=None)
-    for row in (baseline, ours):
+    for row in found.rows:
         table.add_row(row.name, f"{row.bleu:.1f}", f"{row.low:.1f} – {row.high:.1f}")
     console.print(table)
-    console.print("\n".join([*verdicts([baseline, ours]), ""]))
+    console.print("\n".join([*found.sentences, ""]))
 
 
 def _show_examples(folder: Path, console: Screen) -> None:

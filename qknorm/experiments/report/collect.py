@@ -135,7 +135,8 @@ def collect(folder: Path) -> Collection:
         if isinstance(recipe, Recipe):
             collection.translators.append(_translator(TranslatorRun(path), name))
         elif isinstance(recipe, LanguageRecipe):
-            collection.language_models.append(_language_model(LanguageRun(path), name))
+            text = LanguageRun(path).text
+            collection.language_models.append(TrainedLanguageModel(name, recipe, Run(path).metrics(), text))
         else:
             collection.others.append(TrainedOther(name, Run(path).metrics()))
     for home in dict.fromkeys(run.folder.parent.parent for run in collection.translators):
@@ -183,10 +184,6 @@ def _sweep(name: str, folder: Path) -> SweepRuns:
         return SweepRuns(name, experiment, load_results(experiment, folder))
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         raise InputError(f"{folder} holds a run that is damaged: {error!r}") from None
-
-
-def _language_model(run: LanguageRun, name: str) -> TrainedLanguageModel:
-    return TrainedLanguageModel(name, run.recipe, run.metrics(), run.text)
 
 
 def _translator(run: TranslatorRun, name: str) -> TrainedTranslator:

@@ -1,4 +1,7 @@
-"""Who is compared with whom: seeds become one system, and systems meet in tables or on the test sets they share."""
+"""What the sections of a report draw from: the runs, the systems they are, and how these compare.
+
+Seeds become one system, and systems meet in tables or on the test sets they share.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from qknorm.experiments.citations import in_words
 from qknorm.experiments.compare import Compared, compared, compared_contest
 from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.page import setting
-from qknorm.experiments.report.collect import Tested, TrainedTranslator
+from qknorm.experiments.report.collect import Collection, Tested, TrainedTranslator
 from qknorm.experiments.results import Contest as Rows
 from qknorm.experiments.results import contests_of as rows_by_corpus
 from qknorm.experiments.results import load_outcomes
@@ -43,9 +46,8 @@ class Participant:
     system: System
     tests: list[Tested]
 
-    @property
-    def bleu(self) -> float:
-        return fmean(test.scores.bleu for test in self.tests)
+    def mean(self, score: str) -> float:
+        return fmean(getattr(test.scores, score) for test in self.tests)
 
 
 @dataclass(frozen=True)
@@ -65,22 +67,12 @@ class TestSet:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A system in a contest: one test for each seed that is compared."""
+class Entry(Participant):
+    """The same in a contest, with the seeds that are compared."""
 
-    system: System
-    tests: list[Tested]
     compared: Comparison
     published: Row | None = None
     """Its row in the table of an experiment."""
-
-    @property
-    def chrf(self) -> float:
-        return fmean(test.scores.chrf for test in self.tests)
-
-    @property
-    def ter(self) -> float:
-        return fmean(test.scores.ter for test in self.tests)
 
 
 @dataclass(frozen=True)
@@ -103,7 +95,23 @@ class Contest:
     def best(self) -> Entry:
         """By BLEU or, where that says nothing, by chrF."""
         by_chrf = self.compared.is_too_short
-        return max(self.entries, key=lambda entry: entry.chrf if by_chrf else entry.compared.bleu)
+        return max(self.entries, key=lambda entry: entry.mean("chrf") if by_chrf else entry.compared.bleu)
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything that was found and computed once."""
+
+    collection: Collection
+    systems: list[System]
+    """Translators."""
+    test_sets: list[TestSet]
+    contests: list[Contest]
+
+
+def material_of(collection: Collection) -> Material:
+    systems = systems_of(collection.translators)
+    return Material(collection, systems, test_sets_of(systems), contests_of(systems, collection.experiments))
 
 
 def systems_of(runs: Sequence[TrainedTranslator]) -> list[System]:

@@ -63,7 +63,7 @@ def answer(experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     sentences = [sentence for contest in contests for sentence in _sharper(contest, first)]
     records = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
     tables, draw = [Table("", "", _COLUMNS, rows, text_columns=2)], partial(_draw, experiment.name, looks)
-    return Answer(sentences, sentences, tables, records=records, draw=draw)
+    return Answer(sentences, tables=tables, records=records, draw=draw)
 
 
 def _numbers(label: str, entropies: Tensor) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -33,17 +33,16 @@ _COMPARED = {
 
 def answer(_experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     """The claims of the second paper, under each learning rate or whatever else varies by itself."""
-    whole = Answer(draw=partial(draw, results))
+    whole, verdicts = Answer(draw=partial(draw, results)), list[str]()
     for condition, runs in by_condition(results).items():
         statistics = analyse(runs)
         if statistics is not None:
             opening = [f"With {condition}:"] if condition else []
             whole.sentences.extend([*opening, *sentences(statistics)])
-            whole.verdict.extend([" ".join([*opening, sentence]) for sentence in verdict(statistics)])
+            verdicts.extend([" ".join([*opening, sentence]) for sentence in verdict(statistics)])
             whole.tables.extend(tables(statistics, condition))
             whole.records.extend({"condition": condition} | record for record in records(statistics))
-            whole.numbers.setdefault("statistics", []).append({"condition": condition} | statistics.as_dict())
-    return whole
+    return replace(whole, verdict=verdicts)
 
 
 def sentences(statistics: Statistics) -> list[str]:
@@ -59,7 +58,7 @@ def tables(statistics: Statistics, condition: str = "") -> list[Table]:
     for start in statistics.starts:
         arms = statistics.of(start)
         estimates = [
-            [arm.label, *_by_measure(_interval, arm.measures), f"{arm.time_ratio:.2f}" if arm.time_ratio else ""]
+            [arm.label, *_by_measure(_in_digits, arm.measures), f"{arm.time_ratio:.2f}" if arm.time_ratio else ""]
             for arm in arms
         ]
         compared = {arm.label: arm.differences for arm in arms if arm.differences}
@@ -90,12 +89,17 @@ def _by_measure(told: Callable[[Any, int], str], values: dict[str, Any]) -> Iter
     return (told(values[name], _digits(name)) for name in MEASURES)
 
 
+def _in_digits(value: Estimate, digits: int) -> str:
+    return f"{value:.{digits}f}"
+
+
 def records(statistics: Statistics) -> Iterator[dict[str, Any]]:
     """The same, a row for each measure, not rounded."""
     for arm in statistics.arms:
         for name in MEASURES:
             found = asdict(arm.measures[name]) | _record(arm.differences.get(name))
-            yield {"start": arm.start, "system": arm.label, "compared_with": REFERENCE, "measure": name} | found
+            named = {"start": arm.start, "system": arm.label, "compared_with": REFERENCE, "measure": name}
+            yield named | found | {"time_ratio": arm.time_ratio}
     for pair in statistics.started_as_sharp:
         named = {"start": "same", "system": f"p = {pair.q:g}", "compared_with": _as_sharp(pair)}
         for name in MEASURES:
@@ -120,14 +124,14 @@ def _about(start: str, statistics: Statistics) -> Iterator[str]:
     best = min(normalised, key=lambda arm: arm.measures["best_val_loss"].mean)
     reference = next((arm for arm in arms if arm.label == REFERENCE), None)
     opening = f"{_START[start]}, the best validation loss was lowest at {best.label}"
-    opening += f" ({_interval(best.measures['best_val_loss'], 4)}"
+    opening += f" ({best.measures['best_val_loss']:.4f}"
     if reference is None:
         yield opening + "); p = 2 was not run, so nothing is compared with it."
         return
     count = reference.measures["best_val_loss"].count
     counted = f"{count} {statistics.unit}{'s' * (count != 1)}"
     if best is not reference:
-        opening += f"; p = 2: {_interval(reference.measures['best_val_loss'], 4)}"
+        opening += f"; p = 2: {reference.measures['best_val_loss']:.4f}"
     yield opening + ")."
     if not any(arm.differences for arm in arms):
         yield f"With {counted} no difference could be significant."
@@ -177,7 +181,7 @@ def _about_pair(pair: SharpPair, statistics: Statistics) -> str:
     test = "paired t test and Wilcoxon's, the larger" if difference.wilcoxon_can_tell else "paired t test,"
     count = f"{difference.estimate.count} {statistics.unit}s"
     p_value = f"{'corrected ' * (difference.comparisons > 1)}p {_p_value(difference.p_value, '= ')}"
-    found = f"{_signed(difference.estimate, 4)} in the best loss ({count}, {test} {p_value})"
+    found = f"{difference.estimate:+.4f} in the best loss ({count}, {test} {p_value})"
     concluded = _concluded(pair, _gain(pair, statistics))
     return f"p = {pair.q:g} and p = {pair.other:g} started as sharp differ by {found}: {concluded}."
 
@@ -244,20 +248,10 @@ def _digits(name: str) -> int:
     return 0 if name == "iterations_to_target" else 4
 
 
-def _interval(value: Estimate, digits: int) -> str:
-    if value.low is None or value.high is None:
-        return f"{value.mean:.{digits}f}"
-    return f"{value.mean:.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
-
-
 def _tested(difference: Difference, digits: int) -> str:
     star = " *" if difference.is_significant else ""
     p_values = f"{_p_value(difference.t_test_corrected)}, {_p_value(difference.wilcoxon_corrected)}"
-    return f"{_signed(difference.estimate, digits)} ({p_values}){star}"
-
-
-def _signed(value: Estimate, digits: int) -> str:
-    return f"{value.mean:+.{digits}f} [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
+    return f"{difference.estimate:+.{digits}f} ({p_values}){star}"
 
 
 def _p_value(value: float, equals: str = "") -> str:

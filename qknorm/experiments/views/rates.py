@@ -52,13 +52,10 @@ def answer(_experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     """For each optimiser the best rate of every norm, and how much is lost at others."""
     panels = panels_of(results)
     sentences = list(map(_sentence, panels))
-    by_condition = [{"condition": panel.condition, "systems": _numbers(panel)} for panel in panels]
     return Answer(
         sentences=sentences,
-        verdict=sentences,
         tables=[table for panel in panels for table in _tables(panel)],
         records=[{"condition": panel.condition} | record for panel in panels for record in _records(panel)],
-        numbers={"rates": by_condition} if panels else {},
         draw=partial(_draw, panels),
     )
 
@@ -203,20 +200,6 @@ def _records(panel: Panel) -> Iterator[dict[str, Any]]:
 
 def _prefixed(name: str, value: Estimate | None) -> dict[str, Any]:
     return {f"{name}_{key}": number for key, number in (asdict(value) if value else {}).items()}
-
-
-def _numbers(panel: Panel) -> list[dict[str, Any]]:
-    return [
-        {
-            "system": label,
-            "rate": rate,
-            "final_val_loss": list(map(final_loss, _finished(runs))),
-            "largest_logit": list(map(largest_logit, _finished(runs))),
-            "counted_loss": list(map(counted_loss, runs)),
-        }
-        for label, by_rate in panel.systems.items()
-        for rate, runs in sorted(by_rate.items())
-    ]
 
 
 def _draw(panels: Sequence[Panel], folder: Path) -> list[Picture]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from qknorm.experiments.report.collect import collect
-from qknorm.experiments.report.material import material_of
+from qknorm.experiments.report.contests import material_of
 from qknorm.experiments.report.sections.learning import LearningSection
 
 
