@@ -6,6 +6,7 @@ Seeds become one system, and systems meet in tables or on the test sets they sha
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,17 +117,14 @@ def material_of(collection: Collection) -> Material:
 
 def systems_of(runs: Sequence[TrainedTranslator]) -> list[System]:
     """Those with plain attention first: they are what normalisation is compared with."""
-    groups: list[list[TrainedTranslator]] = []
+    groups, copies = dict[tuple[str, int], list[TrainedTranslator]](), Counter[str]()
     for run in sorted(runs, key=lambda run: run.recipe.model.qk_norm.kind != "none"):
-        for group in groups:
-            if _differ_in_seed_alone(run, group):
-                group.append(run)
-                break
-        else:
-            groups.append([run])
-    return [
-        System(number, name, group) for number, (name, group) in enumerate(zip(_names(groups), groups, strict=True))
-    ]
+        alike = run.recipe.model_dump_json(exclude={"name": True, "training": {"seed"}})
+        with_seed = f"{alike} {run.recipe.training.seed}"
+        groups.setdefault((alike, copies[with_seed]), []).append(run)  # a seed stands but once in a system
+        copies[with_seed] += 1
+    names = _names(list(groups.values()))
+    return [System(number, *named) for number, named in enumerate(zip(names, groups.values(), strict=True))]
 
 
 def test_sets_of(systems: Sequence[System]) -> list[TestSet]:
@@ -188,15 +186,6 @@ def _of_experiment(experiment: Experiment, rows: Rows, folder: Path, systems: Se
         "Source": in_words(about.paper),
     }
     return Contest(f"{about.title}, {rows.title}", entries, found, as_tokens, said)
-
-
-def _differ_in_seed_alone(run: TrainedTranslator, group: Sequence[TrainedTranslator]) -> bool:
-    seeds = {other.recipe.training.seed for other in group}
-    return run.recipe.training.seed not in seeds and _without_seed(run) == _without_seed(group[0])
-
-
-def _without_seed(run: TrainedTranslator) -> dict[str, Any]:
-    return run.recipe.model_dump(exclude={"name": True, "training": {"seed"}})
 
 
 def _names(groups: Sequence[Sequence[TrainedTranslator]]) -> list[str]:

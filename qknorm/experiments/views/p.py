@@ -9,7 +9,7 @@ from typing import Any
 
 from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.page import Answer, Table
-from qknorm.experiments.paired import Difference, Estimate
+from qknorm.experiments.paired import Difference
 from qknorm.experiments.results import RunResult, by_condition
 from qknorm.experiments.views.p_figures import draw
 from qknorm.experiments.views.p_statistics import MEASURES, REFERENCE, Arm, SharpPair, Statistics, analyse
@@ -24,6 +24,7 @@ _HEADINGS = {
     "area": "area under the curve",
     "iterations_to_target": "iterations to the target",
 }
+_DIGITS = dict.fromkeys(MEASURES, ".4f") | {"iterations_to_target": ".0f"}
 _COMPARED = {
     "best_val_loss": "the best loss",
     "final_val_loss": "the final loss",
@@ -58,7 +59,7 @@ def tables(statistics: Statistics, condition: str = "") -> list[Table]:
     for start in statistics.starts:
         arms = statistics.of(start)
         estimates = [
-            [arm.label, *_by_measure(_in_digits, arm.measures), f"{arm.time_ratio:.2f}" if arm.time_ratio else ""]
+            [arm.label, *_by_measure(format, arm.measures), f"{arm.time_ratio:.2f}" if arm.time_ratio else ""]
             for arm in arms
         ]
         compared = {arm.label: arm.differences for arm in arms if arm.differences}
@@ -85,12 +86,8 @@ def _of_differences(title: str, what: str, by_label: dict[str, dict[str, Differe
     return Table(title, note, ["", *_HEADINGS.values()], rows)
 
 
-def _by_measure(told: Callable[[Any, int], str], values: dict[str, Any]) -> Iterator[str]:
-    return (told(values[name], _digits(name)) for name in MEASURES)
-
-
-def _in_digits(value: Estimate, digits: int) -> str:
-    return f"{value:.{digits}f}"
+def _by_measure(told: Callable[[Any, str], str], values: dict[str, Any]) -> Iterator[str]:
+    return (told(values[name], _DIGITS[name]) for name in MEASURES)
 
 
 def records(statistics: Statistics) -> Iterator[dict[str, Any]]:
@@ -156,7 +153,7 @@ def _about_tests(arms: Sequence[Arm], counted: str) -> Iterator[str]:
 
 def _against_reference(arm: Arm) -> str:
     difference = arm.differences["best_val_loss"]
-    what = f"was {_direction(difference, 4)}" if difference.is_significant else "made no significant difference"
+    what = f"was {_direction(difference, '.4f')}" if difference.is_significant else "made no significant difference"
     return f"{arm.label} {what}"
 
 
@@ -164,7 +161,7 @@ def _compared(arms: Sequence[Arm], name: str, what: str, counted: str) -> str:
     different = [arm for arm in arms if arm.differences[name].is_significant]
     if not different:
         return f"In {what} there is no significant difference between p = 2 and any other p ({counted})."
-    listed = ", ".join(f"{arm.label} {_direction(arm.differences[name], _digits(name))}" for arm in different)
+    listed = ", ".join(f"{arm.label} {_direction(arm.differences[name], _DIGITS[name])}" for arm in different)
     others = [arm.label for arm in arms if arm not in different]
     rest = f"; no significant difference for {', '.join(others)}" if others else ""
     return f"In {what}, significantly different from p = 2: {listed}{rest}."
@@ -239,19 +236,15 @@ def _about_time(statistics: Statistics) -> list[str]:
     return [f"Training took between {min(of_p):.2f} and {max(of_p):.2f} of the time of p = 2{others}."]
 
 
-def _direction(difference: Difference, digits: int) -> str:
+def _direction(difference: Difference, digits: str) -> str:
     mean = difference.estimate.mean
-    return f"{'lower' if mean < 0 else 'higher'} by {abs(mean):.{digits}f}"
+    return f"{'lower' if mean < 0 else 'higher'} by {abs(mean):{digits}}"
 
 
-def _digits(name: str) -> int:
-    return 0 if name == "iterations_to_target" else 4
-
-
-def _tested(difference: Difference, digits: int) -> str:
+def _tested(difference: Difference, digits: str) -> str:
     star = " *" if difference.is_significant else ""
     p_values = f"{_p_value(difference.t_test_corrected)}, {_p_value(difference.wilcoxon_corrected)}"
-    return f"{difference.estimate:+.{digits}f} ({p_values}){star}"
+    return f"{difference.estimate:+{digits}} ({p_values}){star}"
 
 
 def _p_value(value: float, equals: str = "") -> str:

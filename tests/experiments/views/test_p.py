@@ -154,17 +154,6 @@ def test_a_start_as_sharp_as_a_p_that_was_not_run_is_compared_with_nothing() -> 
     assert "started as sharp" not in paragraph(statistics)
 
 
-def with_seeds(results: list[RunResult], seeds: int) -> list[RunResult]:
-    return [replace(run, settings=run.settings | {"seed": seed}) for run in results for seed in range(seeds)]
-
-
-def test_folds_are_counted_without_their_seeds(tmp_path: Path) -> None:
-    runs = with_seeds(sweep({"same": GAIN}, folds=2), 3)
-    statistics = analysed(runs)
-    assert "With 2 folds and 3 comparisons Wilcoxon's test cannot" in paragraph(statistics)
-    assert len(draw(runs, tmp_path)) == 5
-
-
 def test_seeds_are_called_seeds_where_there_are_no_folds(tmp_path: Path) -> None:
     runs = [
         replace(run, settings={key: value for key, value in run.settings.items() if key != "fold"} | {"seed": seed})
@@ -172,6 +161,7 @@ def test_seeds_are_called_seeds_where_there_are_no_folds(tmp_path: Path) -> None
         for seed in [run.settings["fold"]]
     ]
     statistics = analysed(runs)
+    assert statistics.unit == "seed"
     assert "any other p (10 seeds)" in paragraph(statistics)
     assert "paired by seed" in tables(statistics)[1].note
     captions = " ".join(picture.caption for picture in draw(runs, tmp_path))

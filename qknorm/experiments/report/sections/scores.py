@@ -17,19 +17,11 @@ from qknorm.metrics.script import bleu_tokenizer
 
 
 @dataclass(frozen=True)
-class ScoreRow:
-    """A row of a table as it is shown."""
-
-    entry: Entry
-    name: str
-    cells: list[str]
-
-
-@dataclass(frozen=True)
 class ScoreTable:
     contest: Contest
     columns: list[str]
-    rows: list[ScoreRow]
+    rows: list[tuple[Entry, list[str]]]
+    """What stands beside each system."""
     figure: Figure
     verdicts: list[str]
     terms: list[tuple[str, str]]
@@ -57,10 +49,7 @@ class ScoresSection(Section):
 def _table(contest: Contest) -> ScoreTable:
     cells = [_cells(entry) for entry in contest.entries]
     columns = [name for name in cells[0] if any(row[name] for row in cells)]
-    rows = [
-        ScoreRow(entry, entry.compared.name, [row[name] for name in columns])
-        for entry, row in zip(contest.entries, cells, strict=True)
-    ]
+    rows = [(entry, [row[name] for name in columns]) for entry, row in zip(contest.entries, cells, strict=True)]
     is_said_above = not contest.about and len(rows) <= 2  # of two systems the head of the page says it
     sentences = [] if is_said_above else contest.compared.sentences
     terms = _terms(contest, columns)
