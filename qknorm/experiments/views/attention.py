@@ -20,7 +20,8 @@ from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Explanation, Translator
 from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.figures import legend_below, look, panels, save, shades
-from qknorm.experiments.page import Answer, Picture, Table
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer, Picture
 from qknorm.experiments.results import Contest, RunResult, contests_of
 from qknorm.runs.run import Run
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from qknorm.experiments.corpus import pair_of
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.page import Answer, Table
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer
 from qknorm.experiments.results import Entrant, RunResult, contests_of
 from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import ModelRecipe

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.page import Answer, Table
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer
 from qknorm.experiments.paired import Difference
 from qknorm.experiments.results import RunResult, by_condition
 from qknorm.experiments.views.p_figures import draw

@@ -89,18 +89,17 @@ class Curves:
 
     def losses(self) -> Figure:
         """Figure 1, and what it hides: the curves' differences to p = 2, paired by fold or seed."""
-        titles = [f"mean over {self.unit}s", f"paired by {self.unit}, 95 % interval at the end"]
-        figure, ((left, right),) = panels(
-            ["validation loss (nats per character)"], titles, "iteration", (7.2, 3.2), share_y=False
-        )
+        figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
         for label, runs, look in self._systems():
             left.plot(runs[0].steps, _mean_curve(runs, "val_loss"), label=label, **look)
+        left.set(xlabel="iteration", ylabel="validation loss (nats per character)", title=f"mean over {self.unit}s")
         reference = {run.repeat: run for run in self.by_p.get(2.0, [])}
         right.axhline(0, color="#888888", linewidth=0.8)
         compared = [system for system in self._systems() if system[0] != "p = 2"]
         for number, (_, runs, look) in enumerate(compared, 1):
             _plot_difference(right, runs, reference, look, aside=0.03 * number)
-        right.set_ylabel("difference to p = 2")
+        title = f"paired by {self.unit}, 95 % interval at the end"
+        right.set(xlabel="iteration", ylabel="difference to p = 2", title=title)
         return legend_below(figure)
 
     def times(self) -> Figure:

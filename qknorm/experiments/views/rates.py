@@ -23,7 +23,8 @@ from matplotlib.figure import Figure
 
 from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.figures import legend_below, look, panels, save, shades
-from qknorm.experiments.page import Answer, Picture, Table
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer, Picture
 from qknorm.experiments.paired import Estimate, by_block, estimate
 from qknorm.experiments.results import Repeat, RunResult, by_condition, unit_of
 

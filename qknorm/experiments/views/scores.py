@@ -18,7 +18,8 @@ from qknorm.experiments.compare import Compared, compared_contest
 from qknorm.experiments.corpus import pair_of
 from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.figures import COLOURS, save
-from qknorm.experiments.page import Answer, Picture, Table
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer, Picture
 from qknorm.experiments.results import Contest, Entrant, RunResult, contests_of
 from qknorm.tasks.table import TASKS
 

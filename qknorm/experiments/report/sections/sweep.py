@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from qknorm.experiments.citations import in_words
-from qknorm.experiments.page import Picture, Table
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Picture
 from qknorm.experiments.report.collect import SweepRuns
 from qknorm.experiments.report.contests import Material
 from qknorm.experiments.report.section import Section
