@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -56,10 +56,6 @@ class Difference:
     @property
     def is_significant(self) -> bool:
         return self.p_value < SIGNIFICANT
-
-    def as_dict(self) -> dict[str, Any]:
-        judged = "both" if self.wilcoxon_can_tell else "t_test"
-        return asdict(self) | {"judged_by": judged, "significant": self.is_significant}
 
 
 def by_block(values: Iterable[tuple[Repeat, Any]]) -> list[Any]:

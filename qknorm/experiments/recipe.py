@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 from pydantic import Field, PositiveFloat, field_validator, model_validator
 
@@ -158,7 +158,7 @@ class TableRecipe(About):
         return [row for row in self.rows if size in row.sizes]
 
     def rates_at(self, size: str) -> tuple[float, ...]:
-        return next((rates for of_size, rates in self.rates.items() if of_size == size), ())
+        return self.rates.get(cast(Size, size), ())
 
     def published(self, row: str, direction: str | None) -> float | None:
         """What was published of a row on a pair. Of a table of one pair, this speaks for any corpus."""

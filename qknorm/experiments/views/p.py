@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,8 @@ _COMPARED = {
 
 def answer(_experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     """The claims of the second paper, under each learning rate or whatever else varies by itself."""
-    whole, verdicts = Answer(draw=partial(draw, results)), list[str]()
+    verdicts = list[str]()
+    whole = Answer(verdict=verdicts, draw=partial(draw, results))
     for condition, runs in by_condition(results).items():
         statistics = analyse(runs)
         if statistics is not None:
@@ -44,7 +45,7 @@ def answer(_experiment: Experiment, results: Sequence[RunResult]) -> Answer:
             verdicts.extend([" ".join([*opening, sentence]) for sentence in verdict(statistics)])
             whole.tables.extend(tables(statistics, condition))
             whole.records.extend({"condition": condition} | record for record in records(statistics))
-    return replace(whole, verdict=verdicts)
+    return whole
 
 
 def sentences(statistics: Statistics) -> list[str]:
@@ -107,9 +108,10 @@ def records(statistics: Statistics) -> Iterator[dict[str, Any]]:
 def _record(difference: Difference | None) -> dict[str, Any]:
     if difference is None:
         return {}
-    found = difference.as_dict()
-    estimate = found.pop("estimate")
-    return {f"difference_{name}" if name in estimate else name: value for name, value in (estimate | found).items()}
+    found = asdict(difference)
+    estimate = {f"difference_{name}": value for name, value in found.pop("estimate").items()}
+    judged = "both" if difference.wilcoxon_can_tell else "t_test"
+    return {**estimate, **found, "judged_by": judged, "significant": difference.is_significant}
 
 
 def _as_sharp(pair: SharpPair) -> str:

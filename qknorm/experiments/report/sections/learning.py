@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from qknorm.experiments.report.charts import Curve
-from qknorm.experiments.report.collect import TrainedOther, TrainedTranslator
+from qknorm.experiments.report.collect import Trained, TrainedTranslator
 from qknorm.experiments.report.contests import Material, System
 from qknorm.experiments.report.section import Figure, Group, Section, course, figures
 from qknorm.runs.contents import ValidationLine
@@ -63,7 +63,7 @@ def _figures(runs: Sequence[tuple[System, TrainedTranslator]]) -> list[Figure]:
     return shown
 
 
-def _other(run: TrainedOther) -> Group:
+def _other(run: Trained) -> Group:
     """Every measure of a run of which no more is known."""
     shown: list[Figure] = []
     for name in dict.fromkeys(name for line in run.validations for name in line.measures):
