@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rich.table import Table
 
-from qknorm.experiments.cells import Cell, cores, is_done
+from qknorm.experiments.cells import Cell, cores, missing_in
 from qknorm.experiments.estimate import estimated_seconds
 from qknorm.screen import Screen
 
 
 def list_runs(cells: Sequence[Cell], folder: Path, jobs: int | None, as_json: bool) -> None:
     """What would be run, and how long that may take."""
-    missing = [cell for cell in cells if not is_done(folder / cell.name)]
+    missing = missing_in(folder, cells)
     seconds = estimated_seconds(missing, jobs)
     total = sum(seconds.values()) / min(jobs or cores(), max(len(missing), 1))
     if as_json:

@@ -61,19 +61,18 @@ class Runner(Protocol):
         ...
 
 
+def missing_in(folder: Path, cells: Sequence[Cell]) -> list[Cell]:
+    """The runs that are not done yet."""
+    return [cell for cell in cells if not Run(folder / cell.name).is_done]
+
+
 def check_missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
-    """The runs that are not done yet, once nothing stands in their way: folders of their own, the text at hand."""
+    """The same, once nothing stands in their way: folders of their own, the text at hand, no word of a run before."""
     _check_same(cells, folder)
-    missing = [cell for cell in cells if not is_done(folder / cell.name)]
+    missing = missing_in(folder, cells)
     texts = {cell.recipe.data.model_dump_json(exclude={"fold"}): cell.recipe for cell in missing}
     for recipe in texts.values():
         TASKS[recipe.task].fetch_text(recipe)
-    return missing
-
-
-def begin_missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
-    """The same, with what earlier attempts said of how far they were forgotten."""
-    missing = check_missing(cells, folder)
     for cell in missing:
         Run(folder / cell.name).forget_status()
     return missing
@@ -115,7 +114,8 @@ def _trained(cell: Cell, folder: Path, threads: int, gpus: Sequence[int] | None)
                 run.forget_failure()
                 train(cell.recipe, folder, Screen(file=log, width=120), resume=run.is_begun)
                 _finish(run)
-            return read_result(folder)
+            result: Result = run.result(TASKS[run.kind].result_type)
+            return result
         except Exception as error:
             traceback.print_exc(file=log)
             with contextlib.suppress(OSError):  # of a full disk, which may be what went wrong
@@ -135,18 +135,6 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def is_done(folder: Path) -> bool:
-    """Whether a run has come to its end."""
-    return Run(folder).is_done
-
-
-def read_result(folder: Path) -> Result:
-    """What a finished run measured, by its task."""
-    run = Run(folder)
-    result: Result = run.result(TASKS[run.kind].result_type)
-    return result
 
 
 def cores() -> int:

@@ -62,7 +62,9 @@ def compared_runs(systems: Mapping[str, Sequence[Path]], first: str, as_tokens: 
 
 
 def compared_contest(experiment: Experiment, contest: Contest) -> Compared:
-    """The rows of an experiment on one corpus, as far as their runs are done."""
+    """The rows of an experiment on one corpus, as far as their runs are done; none of a task without a test set."""
+    if not TASKS[experiment.task].is_tested:
+        return Compared()
     labels = {entrant.name: entrant.label for entrant in contest.entrants}
     first = experiment.table.first if experiment.table else next(iter(labels))
     runs = {label: [run.folder for run in done] for label, done in contest.done.items()}

@@ -15,7 +15,7 @@ import torch
 from joblib import Parallel, delayed, parallel_config
 
 from qknorm.errors import InputError, needs
-from qknorm.experiments.cells import Cell, begin_missing, cores, run_cell
+from qknorm.experiments.cells import Cell, check_missing, cores, run_cell
 from qknorm.experiments.display import Display
 from qknorm.runs.contents import Result
 from qknorm.screen import Screen
@@ -45,7 +45,7 @@ class Machines:
 
     def run_missing(self, title: str, cells: Sequence[Cell], folder: Path, console: Screen) -> dict[str, str]:
         """Run what is not done yet; returns why runs failed, by their names."""
-        missing = begin_missing(cells, folder)
+        missing = check_missing(cells, folder)
         if not missing:
             return {}
         jobs, threads = self._at_a_time(len(missing)), self.threads(len(missing))

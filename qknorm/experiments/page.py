@@ -9,25 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qknorm.data.textfiles import replacing
 from qknorm.experiments import formats
 from qknorm.experiments.citations import bibliography, source
 from qknorm.experiments.experiment import Experiment
+from qknorm.experiments.formats import Table
 from qknorm.experiments.recipe import About
 from qknorm.experiments.results import RunResult
 from qknorm.experiments.tuning import planned_for, rates_in_words
 from qknorm.tasks.table import TASKS
-
-
-@dataclass(frozen=True)
-class Table:
-    """Numbers as text; without a title it belongs to the table before it."""
-
-    title: str
-    note: str
-    columns: list[str]
-    rows: list[list[str]]
-    text_columns: int = 1
-    """So many of the first columns are words."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +36,8 @@ class Answer:
     """Empty where nothing can be said yet."""
 
     sentences: list[str] = field(default_factory=list)
-    verdict: list[str] = field(default_factory=list)
-    """The shortest answer, which is among the sentences."""
+    verdict: list[str] | None = None
+    """The shortest answer, where it is a part of the sentences."""
     tables: list[Table] = field(default_factory=list)
     numbers: dict[str, Any] = field(default_factory=dict)
     """For the JSON."""
@@ -82,12 +72,16 @@ def write(
     }
     if answer.tables:
         texts[path.with_suffix(".csv")] = formats.as_csv(answer.records)
-        texts[path.with_suffix(".tex")] = as_latex(experiment.about.title, answer.tables, [*how, *answer.caveats])
+        texts[path.with_suffix(".tex")] = formats.as_latex(
+            experiment.about.title, answer.tables, [*how, *answer.caveats]
+        )
     if experiment.about.paper is not None:
         texts[path.with_name("references.bib")] = bibliography()
     if experiment.table is None:
         texts[folder / "results.csv"] = results_as_csv(results)
-    formats.write_texts(texts)
+    for file, text in texts.items():
+        with replacing(file) as opened:
+            opened.write(text.encode())
 
 
 def _about_size(experiment: Experiment) -> list[str]:
@@ -102,7 +96,7 @@ def page(about: About, answer: Answer, pictures: Mapping[str, str], how: Sequenc
         _told("Question", [about.question]),
         _told("Setting", how),
         _told("Result", answer.sentences),
-        as_markdown(answer.tables),
+        formats.as_markdown(answer.tables),
         *(f"![{caption}]({picture})" for picture, caption in pictures.items()),
         _told("Caveat", [about.caveat, *against]),
         source(about.paper),
@@ -113,27 +107,6 @@ def page(about: About, answer: Answer, pictures: Mapping[str, str], how: Sequenc
 def _told(heading: str, sentences: Sequence[str]) -> str:
     text = " ".join(filter(None, sentences))
     return f"**{heading}.** {text}" if text else ""
-
-
-def as_markdown(tables: Sequence[Table]) -> str:
-    parts = []
-    for table in tables:
-        parts += [f"### {table.title}\n"] * bool(table.title)
-        parts += [f"{table.note}\n"] * bool(table.note)
-        parts += [formats.as_markdown([table.columns, ["---"] * len(table.columns), *table.rows]), ""]
-    return "\n".join(parts).rstrip()
-
-
-def as_latex(title: str, tables: Sequence[Table], how: Sequence[str]) -> str:
-    """The same as floating tables; each caption says what was shrunk."""
-    parts = []
-    for table in tables:
-        title = table.title or title  # without one it belongs to the table before it
-        if table.rows:
-            ended = title if not title or title[-1] in ".?!" else f"{title}."
-            caption = " ".join(filter(None, [ended, table.note, *how]))
-            parts.append(formats.as_latex(caption, table.columns, table.rows, table.text_columns))
-    return "\n".join(parts)
 
 
 def results_as_csv(results: Sequence[RunResult]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +25,11 @@ class Estimate:
     low: float | None
     high: float | None
     count: int
+
+    def __format__(self, spec: str) -> str:
+        """The mean and its interval, each in this format."""
+        mean = format(self.mean, spec)
+        return mean if self.low is None or self.high is None else f"{mean} [{self.low:{spec}}, {self.high:{spec}}]"
 
 
 @dataclass(frozen=True)
@@ -51,10 +56,6 @@ class Difference:
     @property
     def is_significant(self) -> bool:
         return self.p_value < SIGNIFICANT
-
-    def as_dict(self) -> dict[str, Any]:
-        judged = "both" if self.wilcoxon_can_tell else "t_test"
-        return asdict(self) | {"judged_by": judged, "significant": self.is_significant}
 
 
 def by_block(values: Iterable[tuple[Repeat, Any]]) -> list[Any]:

@@ -6,21 +6,13 @@ import shutil
 import sys
 from pathlib import Path
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from qknorm.data import corpora
 from qknorm.data.textfiles import read_lines
-from qknorm.decoding.translator import Explanation, Translator
 from qknorm.errors import InputError
-from qknorm.evaluation.significance import compare
-from qknorm.evaluation.systems import read_systems
-from qknorm.evaluation.wording import verdicts
 from qknorm.experiments.cells import Cell
-from qknorm.experiments.figures import STYLE, save
+from qknorm.experiments.compare import compared_runs
 from qknorm.experiments.machines import Machines
 from qknorm.experiments.minutes import by_one_plan
 from qknorm.experiments.recipe import BASELINE, FULL
@@ -53,12 +45,10 @@ def run(folder: Path, console: Screen) -> None:
         name, reason = next(iter(failures.items()))
         raise InputError(f"training {name} failed: {reason} (more in {Run(folder / name).log_file})")
     _show_scores(folder, console)
-    sources = _show_examples(folder, console)
-    with mpl.rc_context(STYLE):
-        picture = save(_attention(folder, sources[0]), folder / "attention")
+    _show_examples(folder, console)
     report = folder / "report.html"
     write_report(folder, report)
-    console.print(f"\nWhere the two models look: {picture}\nAll of it, to look at in a browser: {report}")
+    console.print(f"\nAll of it and where the two models look, to see in a browser: {report}")
     command = "qknorm" if shutil.which("qknorm") else sys.argv[0]
     console.print(
         "\nNext:\n"
@@ -93,17 +83,16 @@ def _corpus(console: Screen) -> corpora.CorpusFolder:
 
 
 def _show_scores(folder: Path, console: Screen) -> None:
-    given = read_systems([f"{system.label}={folder / system.name}" for system in _SYSTEMS], None, tokenized=False)
-    baseline, ours = compare(given.runs, given.references, tokenized=False)
+    found = compared_runs({system.label: [folder / system.name] for system in _SYSTEMS}, BASELINE.label)
     table = Table("", "test BLEU", "95 %", box=None)
-    for row in (baseline, ours):
+    for row in found.rows:
         table.add_row(row.name, f"{row.bleu:.1f}", f"{row.low:.1f} – {row.high:.1f}")
     console.print(table)
-    console.print("\n".join([*verdicts([baseline, ours]), ""]))
+    console.print("\n".join([*found.sentences, ""]))
 
 
-def _show_examples(folder: Path, console: Screen) -> list[str]:
-    """Test sentences of moderate length, evenly spread; returns their sources."""
+def _show_examples(folder: Path, console: Screen) -> None:
+    """Test sentences of moderate length, evenly spread."""
     tests = {system.label: Run(folder / system.name).test_set() for system in _SYSTEMS}
     translations = {label: list(read_lines(test.hypotheses)) for label, test in tests.items()}
     sources, references = (list(read_lines(path)) for path in (tests[FULL.label].source, tests[FULL.label].references))
@@ -116,24 +105,3 @@ def _show_examples(folder: Path, console: Screen) -> list[str]:
         told = {**{label: own[row] for label, own in translations.items()}, "reference": references[row]}
         for label, text in told.items():
             console.print(f"  {label:>{width}}  {text}")
-    return [sources[row] for row in rows]
-
-
-def _attention(folder: Path, sentence: str) -> Figure:
-    """Attention of each target piece to the source pieces: the mean over the heads of the last layer."""
-    figure, axes = plt.subplots(1, len(_SYSTEMS), figsize=(9, 4.4), layout="constrained")
-    for axis, system in zip(axes, _SYSTEMS, strict=True):
-        explanation = Translator.load(folder / system.name).explain(sentence)
-        image = axis.imshow(explanation.attention.cross[-1].mean(0).numpy(), cmap="cividis", vmin=0, vmax=1)
-        _label(axis, explanation)
-        axis.set_title(system.label)
-    axes[0].set_ylabel("said")
-    figure.colorbar(image, ax=axes, shrink=0.7, label="attention weight")
-    return figure
-
-
-def _label(axis: Axes, explanation: Explanation) -> None:
-    axis.set_xticks(range(len(explanation.source_pieces)), explanation.source_pieces, rotation=90)
-    axis.set_yticks(range(len(explanation.target_pieces)), explanation.target_pieces)
-    axis.set_xlabel("read")
-    axis.tick_params(length=0)

@@ -6,16 +6,15 @@ own. A recipe whose lists span a grid says the same of itself.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, cast, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from qknorm.errors import InputError
-from qknorm.experiments.citations import known_paper
+from qknorm.experiments.citations import PAPERS
 from qknorm.runs.recipe import DirectionRecipe, checked, merged, read_yaml
 from qknorm.runs.recipe_part import RecipePart
 
@@ -25,6 +24,8 @@ MEDIUM_MINUTES = 30.0
 """Of a run at the size that is planned by minutes, unless others are asked for."""
 Changes = dict[str, dict[str, Any]]
 """Keys of a recipe by their part, such as {"model": {"heads": 2}}."""
+ALL = "all"
+"""In place of a language pair, where a published figure speaks for any."""
 
 PAIRS = {
     "en-vi": "iwslt15-en-vi",
@@ -40,7 +41,6 @@ _SYSTEMS = _PAPERS / "systems.yaml"
 _PARTS = ("data", "model", "training", "decoding")
 _KEPT = {"data": set(DirectionRecipe.model_fields), "training": {"seed"}}
 """Keys that no row may change: systems are compared on the same text, and seeds are counted by --seeds."""
-_NAME = r"\w[\w.+-]*"
 
 
 class About(RecipePart):
@@ -65,7 +65,9 @@ class About(RecipePart):
     @field_validator("paper")
     @classmethod
     def _known(cls, paper: str | None) -> str | None:
-        return known_paper(paper)
+        if paper is not None and paper not in PAPERS:
+            raise ValueError(f"paper must be one of {', '.join(PAPERS)}, not {paper!r}")
+        return paper
 
 
 class RowRecipe(RecipePart):
@@ -79,8 +81,8 @@ class RowRecipe(RecipePart):
     """Keys of a recipe by their part, such as {model: {p: 3}}."""
     at_paper_size: Changes = Field(default_factory=dict)
     """Further changes at the size `paper`: smaller ones train every system in the same way."""
-    published: float | dict[str, float] | None = None
-    """Test BLEU; in a table of several pairs, one for each."""
+    published: dict[str, float] = Field(default_factory=dict)
+    """Test BLEU by pair; a number alone is that of all."""
     sizes: tuple[Size, ...] = SIZES
     """Those at which there is such a row."""
 
@@ -92,33 +94,28 @@ class RowRecipe(RecipePart):
         """All changes at a size."""
         return merged(self.changes, self.at_paper_size if size == "paper" else {})
 
+    @classmethod
+    def as_written_now(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        return {**content, "published": _by(content.get("published"), [ALL])}
+
     @field_validator("name")
     @classmethod
     def _of_a_folder(cls, name: str) -> str:
-        if not re.fullmatch(_NAME, name):
+        if not re.fullmatch(r"\w[\w.+-]*", name):
             raise ValueError(f"name must be that of a folder, such as without-g, not {name!r}")
         return name
 
-    @field_validator("changes", "at_paper_size", mode="before")
+    @field_validator("changes", "at_paper_size")
     @classmethod
-    def _of_parts(cls, changes: Any) -> Any:
-        for part, keys in changes.items() if isinstance(changes, dict) else [("", changes)]:
-            if part not in _PARTS or not isinstance(keys, dict):
+    def _possible(cls, changes: Changes) -> Changes:
+        for part, keys in changes.items():
+            if part not in _PARTS:
                 raise ValueError(f"changes must hold keys of {', '.join(_PARTS)}, such as {{model: {{p: 3}}}}")
             for key in _KEPT.get(part, set()) & keys.keys():
                 raise ValueError(
                     f"changes must leave {part}.{key} alone: all rows have the same text and the same seeds"
                 )
         return changes
-
-    @field_validator("published", mode="before")
-    @classmethod
-    def _a_number(cls, value: Any) -> Any:
-        for direction, number in value.items() if isinstance(value, dict) else [(None, value)]:
-            if number is not None and not _is_number(number):
-                where = f" for {direction}" if direction else ""
-                raise ValueError(f"published must be a number{where}, such as 33.24, not {number!r}")
-        return value
 
 
 class TableRecipe(About):
@@ -131,23 +128,23 @@ class TableRecipe(About):
     """SacreBLEU of the text; or of Moses' tokens, but for the TED talks, of which the first paper scored the text."""
     reference: str = ""
     """The row that the others are compared with; without it, the first."""
-    rates: tuple[float, ...] | dict[Size, tuple[float, ...]] = ()
-    """Learning rates that each row tries with its first seed, at every size or by size; the best on dev is its own."""
+    rates: dict[Size, tuple[PositiveFloat, ...]] = Field(default_factory=dict)
+    """Learning rates by size, or a list for every size, which each row tries with its first seed; the best on dev is
+    its own."""
     data: dict[str, dict[str, float]] = Field(default_factory=dict)
     """What was published of each pair, where the table shows data."""
     rows: tuple[RowRecipe, ...] = Field(min_length=1)
     """The systems."""
 
-    @field_validator("rates", mode="before")
     @classmethod
-    def _numbers(cls, rates: Any) -> Any:
-        if isinstance(rates, dict) and (unknown := rates.keys() - set(SIZES)):
-            raise ValueError(f"rates must be by size, {', '.join(SIZES)}, not by {', '.join(map(str, unknown))}")
-        for some in rates.values() if isinstance(rates, dict) else [rates]:
-            if not isinstance(some, list | tuple) or not all(_is_number(rate) and float(rate) > 0 for rate in some):
-                raise ValueError(f"rates must be learning rates such as [0.001, 0.002], not {some!r}")
-            if len(set(map(float, some))) < len(some):
-                raise ValueError(f"rates must differ from each other, unlike {some!r}")
+    def as_written_now(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        return super().as_written_now({**content, "rates": _by(content.get("rates"), SIZES)})
+
+    @field_validator("rates")
+    @classmethod
+    def _different(cls, rates: dict[Size, tuple[float, ...]]) -> dict[Size, tuple[float, ...]]:
+        if twice := [of_size for of_size in rates.values() if len(set(of_size)) < len(of_size)]:
+            raise ValueError(f"rates must differ from each other, unlike {twice[0]}")
         return rates
 
     @property
@@ -161,14 +158,12 @@ class TableRecipe(About):
         return [row for row in self.rows if size in row.sizes]
 
     def rates_at(self, size: str) -> tuple[float, ...]:
-        return self.rates.get(size, ()) if isinstance(self.rates, dict) else self.rates  # type: ignore[call-overload]
+        return self.rates.get(cast(Size, size), ())
 
     def published(self, row: str, direction: str | None) -> float | None:
         """What was published of a row on a pair. Of a table of one pair, this speaks for any corpus."""
-        figures = self.row(row).published
-        if not isinstance(figures, dict):
-            return figures
-        return figures.get(self.pairs[0] if len(self.pairs) == 1 else direction or "")
+        figures, pair = self.row(row).published, self.pairs[0] if len(self.pairs) == 1 else direction or ""
+        return figures.get(ALL, figures.get(pair))
 
     def is_comparable(self, direction: str | None) -> bool:
         """Whether scores on a pair may be held against the published ones: where these are of the same text.
@@ -179,8 +174,8 @@ class TableRecipe(About):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        for kind, given in (("name", [row.name for row in self.rows]), ("label", [row.title for row in self.rows])):
-            if twice := [text for text in given if given.count(text) > 1]:
+        for kind, texts in (("name", [row.name for row in self.rows]), ("label", [row.title for row in self.rows])):
+            if twice := [text for text in texts if texts.count(text) > 1]:
                 raise ValueError(f"two rows have the {kind} {twice[0]}; each needs its own")
         for size in SIZES:
             if self.first not in {row.name for row in self.rows_at(size)}:
@@ -188,21 +183,18 @@ class TableRecipe(About):
         for direction in self.pairs:
             if direction not in PAIRS:
                 raise ValueError(f"pairs must be some of {', '.join(PAIRS)}, not {direction}")
-        for kind, by_pair in [("data", self.data), *(("published", row.published) for row in self.rows)]:
-            if isinstance(by_pair, dict) and (unknown := by_pair.keys() - set(self.pairs)):
+        for kind, by_pair in (("data", set(self.data)), *(("published", set(row.published)) for row in self.rows)):
+            if unknown := by_pair - {*self.pairs, ALL}:
                 known = ", ".join(self.pairs) or "of which it names none"
                 raise ValueError(f"{kind} must be of the table's pairs, {known}, not of {unknown.pop()}")
-        if len(self.pairs) > 1 and any(isinstance(row.published, float) for row in self.rows):
+        if len(self.pairs) > 1 and any(ALL in row.published for row in self.rows):
             raise ValueError("published must be given for each pair, such as {en-vi: 33.24, gl-en: 24.21}")
         return self
 
 
-def _is_number(value: Any) -> bool:
-    """Also one that YAML takes for text, such as 1e-3."""
-    try:
-        return not isinstance(value, bool) and math.isfinite(float(value))
-    except (TypeError, ValueError):
-        return False
+def _by(value: Any, keys: Sequence[str]) -> dict[str, Any]:
+    """What is given for each of some keys; a value alone is that of all."""
+    return value if isinstance(value, dict) else {} if value is None else dict.fromkeys(keys, value)
 
 
 def names() -> list[str]:
@@ -215,13 +207,10 @@ def load_table(name: str, added: Sequence[Path] = ()) -> TableRecipe:
     path = _PAPERS / "tables" / f"{name}.yaml" if name in names() else Path(name)
     if not path.exists():
         raise InputError(f"{name} is neither a file nor a table of the papers: {', '.join(names())}, lp-figures")
-    content = read_yaml(path)
+    content, rows = read_yaml(path), list[RowRecipe]()
     if not isinstance(content, dict) or not isinstance(content.get("rows"), list):
         raise InputError(f"{path} is not a table: it must hold title and a list of rows (docs/reproduce.md has one)")
-    rows = _rows(content["rows"], [], path)
-    table = checked(TableRecipe, content | {"rows": rows}, str(path))
-    for file in added:
-        more = read_yaml(file)
+    for file, more in ((path, content["rows"]), *((file, read_yaml(file)) for file in added)):
         rows += _rows(more if isinstance(more, list) else [more], rows, file)
         table = checked(TableRecipe, content | {"rows": rows}, str(file))
     return table

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from qknorm.data.textfiles import replacing
 from qknorm.errors import InputError
-from qknorm.experiments.cells import Cell, begin_missing, cores, run_cell
+from qknorm.experiments.cells import Cell, check_missing, cores, run_cell
 from qknorm.runs.any_recipe import RECIPES
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
@@ -40,7 +40,7 @@ class Slurm:
 
     def run_missing(self, _title: str, cells: Sequence[Cell], folder: Path, _console: Screen) -> dict[str, str]:
         """Leave to the script what is not done yet; returns why tasks of earlier scripts failed."""
-        missing = {cell.name: cell for cell in begin_missing(cells, folder)}
+        missing = {cell.name: cell for cell in check_missing(cells, folder)}
         self.cells |= missing
         failures = {name: Run(folder / name).failure() for name in missing}
         return {name: reason for name, reason in failures.items() if reason is not None}

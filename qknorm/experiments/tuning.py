@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.figures import STYLE, look, save
+from qknorm.experiments.figures import legend_below, look, save
 from qknorm.experiments.minutes import PLAN
 from qknorm.experiments.results import Contest, Entrant, RunResult, contests_of
 from qknorm.runs.recipe import load_recipe
@@ -76,10 +75,7 @@ def caveats_of(contest: Contest) -> list[str]:
 def draw(contest: Contest, file: Path) -> Path | None:
     """How well each row did on dev at each rate, by its first seed; None if no row was trained at several."""
     curves = {entrant.label: _curve(entrant) for entrant in contest.entrants if entrant.rates_tried > 1}
-    if not curves:
-        return None
-    with mpl.rc_context(STYLE):
-        return save(_figure(curves, contest.title), file)
+    return save(partial(_figure, curves, contest.title), file) if curves else None
 
 
 def _curve(entrant: Entrant) -> dict[float, dict[str, float]]:
@@ -97,16 +93,10 @@ def _figure(curves: dict[str, dict[float, dict[str, float]]], title: str) -> Fig
         for number, (row, curve) in enumerate(curves.items()):
             scores = [measured[measure] for measured in curve.values()]
             axis.plot(list(curve), scores, label=row, markersize=5, **look(number))
-        _scale(axis, sorted({rate for curve in curves.values() for rate in curve}))
-        axis.set_ylabel(label)
+        rates = sorted({rate for curve in curves.values() for rate in curve})
+        axis.set(xscale="log", xlabel="highest learning rate", ylabel=label)
+        axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
+        axis.minorticks_off()
     axes[0].set_ylim(bottom=0)
     figure.suptitle(f"{title}, first seed", fontsize=9)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure
-
-
-def _scale(axis: Axes, rates: list[float]) -> None:
-    axis.set_xscale("log")
-    axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
-    axis.minorticks_off()
-    axis.set_xlabel("highest learning rate")
+    return legend_below(figure, columns=3)

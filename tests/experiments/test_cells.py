@@ -93,11 +93,7 @@ def test_another_recipe_does_not_mix_with_finished_runs(folder: Path) -> None:
     with pytest.raises(InputError, match=message):
         run(plan_sweep(folder / "tiny.yaml", None, ["p=2", "iterations=5"]), folder / "out")
     assert (folder / "out" / PLAN).read_text() == before
-
-
-def test_a_sweep_without_its_text_leaves_no_plan(folder: Path) -> None:
-    planned = plan_sweep(folder / "tiny.yaml", None, ["p=2"])
     (folder / "text").unlink()
     with pytest.raises(InputError, match="text does not exist"):
-        run(planned, folder / "out")
-    assert not (folder / "out").exists()
+        run(plan_sweep(folder / "tiny.yaml", None, ["p=2"]), folder / "other")
+    assert not (folder / "other").exists(), "without its text a sweep leaves no plan"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from qknorm.experiments.formats import as_csv, as_latex, as_markdown, latex
+from qknorm.experiments.formats import Table, as_csv, as_latex, as_markdown, latex
 
 
 def test_latex_prints_signs_as_they_are() -> None:
@@ -8,10 +8,10 @@ def test_latex_prints_signs_as_they_are() -> None:
 
 
 def test_a_table_in_latex_has_three_rules_and_a_column_for_each_cell() -> None:
-    assert as_latex("5 % of it", ["", "loss"], [["p = 2", "-1.20"]]).splitlines() == [
+    assert as_latex("5 % of it", [Table("", "", ["", "loss"], [["p = 2", "-1.20"]])], []).splitlines() == [
         r"\begin{table}",
         r"\centering",
-        r"\caption{5 \% of it}",
+        r"\caption{5 \% of it.}",
         r"\begin{tabular}{lr}",
         r"\toprule",
         r" & loss \\",
@@ -28,4 +28,4 @@ def test_records_of_different_keys_share_a_csv() -> None:
 
 
 def test_a_bar_in_a_cell_does_not_end_it() -> None:
-    assert as_markdown([["a|b", "c"]]) == r"| a\|b | c |"
+    assert as_markdown([Table("", "", ["a|b", "c"], [])]).splitlines() == [r"| a\|b | c |", "| --- | --- |"]

@@ -84,11 +84,10 @@ class TestLearningRates:
         def run_missing(_: Machines, __: str, cells: Sequence[Cell], folder: Path, ___: Screen) -> dict[str, str]:
             for cell in cells:
                 bleu = scores.get(Path(cell.name).name.rpartition("_seed")[0])
+                (folder / cell.name).mkdir(parents=True, exist_ok=True)
                 if bleu is not None:
-                    (folder / cell.name).mkdir(parents=True, exist_ok=True)
                     Run(folder / cell.name).save_result(translated(bleu, seconds=36.0))
                 else:
-                    (folder / cell.name).mkdir(parents=True, exist_ok=True)
                     Run(folder / cell.name).save_failure("diverged")
             return {cell.name: "diverged" for cell in cells if not Run(folder / cell.name).is_done}
 
@@ -103,29 +102,26 @@ class TestLearningRates:
     ) -> None:
         plan = planned(own, "smoke", talks, seeds=2)
         assert plan.run(tmp_path, Screen(quiet=True), Machines()) == {}
+        peaks = {Path(cell.name).name: cell.recipe.model_dump()["training"]["peak"] for cell in plan.cells}
+        assert {name: f"{peak:g}" for name, peak in peaks.items()} == {
+            name: name.partition("_rate-")[2].partition("_")[0] for name in peaks
+        }
         tried = {f"{name}_seed-1" for name in trained}
         assert self.runs(tmp_path) == tried | {"qknorm_rate-0.002_seed-2", "p3_rate-0.004_seed-2"}
         chosen = [entrant.chosen.rate for entrant in contest_of(plan, tmp_path).entrants]
         assert chosen == [0.002, 0.004]
         assert {Path(cell.name).name for cell in plan.runs(tmp_path)} == self.runs(tmp_path), "nothing is left to train"
 
-    def test_a_rate_that_fails_is_not_chosen(
+    def test_a_rate_that_fails_is_not_chosen_and_where_every_rate_fails_no_further_seed_is_trained(
         self, own: str, talks: str, tmp_path: Path, trained: dict[str, float]
     ) -> None:
+        plan = planned(own, "smoke", talks, seeds=2)
         del trained["p3_rate-0.004"]
-        plan = planned(own, "smoke", talks, seeds=2)
-        assert list(plan.run(tmp_path, Screen(quiet=True), Machines())) == ["talks/p3_rate-0.004_seed-1"]
-        assert contest_of(plan, tmp_path).entrants[1].chosen.rate == 0.002
-
-    def test_where_every_rate_fails_no_further_seed_is_trained(
-        self, own: str, talks: str, tmp_path: Path, trained: dict[str, float]
-    ) -> None:
-        for name in ("p3_rate-0.002", "p3_rate-0.004"):
-            del trained[name]
-        plan = planned(own, "smoke", talks, seeds=2)
-        failures = plan.run(tmp_path, Screen(quiet=True), Machines())
-        assert len(failures) == 2
-        assert not contest_of(plan, tmp_path).entrants[1].is_settled
+        assert list(plan.run(tmp_path / "one", Screen(quiet=True), Machines())) == ["talks/p3_rate-0.004_seed-1"]
+        assert contest_of(plan, tmp_path / "one").entrants[1].chosen.rate == 0.002
+        del trained["p3_rate-0.002"]
+        assert len(plan.run(tmp_path / "all", Screen(quiet=True), Machines())) == 2
+        assert not contest_of(plan, tmp_path / "all").entrants[1].is_settled
 
     def test_while_a_rate_is_queued_no_further_seed_is(self, own: str, talks: str, tmp_path: Path) -> None:
         """With SLURM some rates are done before others; whichever ends first has not won."""
@@ -146,14 +142,6 @@ class TestLearningRates:
         folder("qknorm", 0.004).save_result(translated(2.0))
         folder("p3", 0.004).save_failure("diverged")
         assert queued() == {"qknorm_rate-0.004_seed-2", "p3_rate-0.002_seed-2", "p3_rate-0.004_seed-1"}
-
-    def test_each_rate_is_a_recipe_of_its_own(self, own: str, talks: str, tmp_path: Path) -> None:
-        plan = planned(own, "smoke", talks)
-        peaks = {Path(cell.name).name: cell.recipe.model_dump()["training"]["peak"] for cell in plan.runs(tmp_path)}
-        assert peaks == {
-            "qknorm_rate-0.002_seed-1": 0.002, "qknorm_rate-0.004_seed-1": 0.004,
-            "p3_rate-0.002_seed-1": 0.002, "p3_rate-0.004_seed-1": 0.004,
-        }  # fmt: skip
 
 
 def test_a_copy_of_a_table_of_the_package_has_pages_of_its_own(talks: str, tmp_path: Path) -> None:

@@ -101,24 +101,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("folder", "small")
-def test_a_dask_cluster_elsewhere_has_all_runs_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    all_three = threading.Barrier(3)
-    instead_of_training(monkeypatch, lambda: all_three.wait(timeout=60))
-    with dask_cluster(workers=4, threads=1) as address:
-        assert len(three_runs(Machines("dask", address=address))) == 3
-
-
-@pytest.mark.usefixtures("folder", "small")
-def test_a_dask_cluster_elsewhere_has_no_more_runs_at_a_time_than_somebody_wants(
+def test_a_dask_cluster_elsewhere_has_all_runs_at_a_time_or_as_many_as_somebody_wants(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    room = threading.Semaphore(2)
+    all_three, room = threading.Barrier(3), threading.Semaphore(2)
 
-    def run() -> None:
+    def in_turn() -> None:
         assert room.acquire(blocking=False)
         time.sleep(0.1)  # time for one run too many to come
         room.release()
 
-    instead_of_training(monkeypatch, run)
     with dask_cluster(workers=4, threads=1) as address:
+        instead_of_training(monkeypatch, lambda: all_three.wait(timeout=60))
+        assert len(three_runs(Machines("dask", address=address))) == 3
+        instead_of_training(monkeypatch, in_turn)
         assert len(three_runs(Machines("dask", jobs=2, address=address))) == 3

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from qknorm.errors import InputError
 from qknorm.experiments.cells import Cell
 from qknorm.experiments.minutes import PLAN, by_one_plan
 from qknorm.runs.norm_recipe import LpRecipe
-from qknorm.runs.recipe import Recipe, checked
+from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.screen import Screen
 from qknorm.training import planned
 from qknorm.training.planner import peak_for
@@ -29,6 +30,10 @@ def cells(text: Path, *changes: dict[str, object]) -> list[Cell]:
     ]
 
 
+def recipes_of(cells: Iterable[Cell]) -> list[Recipe]:
+    return [cell.recipe for cell in cells if isinstance(cell.recipe, Recipe)]
+
+
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """On a machine that becomes slower with every look at it."""
@@ -42,29 +47,25 @@ def test_all_runs_have_one_plan_and_so_have_those_of_a_later_call(text: Path) ->
     rates: list[dict[str, object]] = [{"peak": 0.001}, {"peak": 0.002}]
     first = by_one_plan(cells(text, *rates), text / "runs", QUIET, threads=1)
     later = by_one_plan(cells(text, *rates, {"peak": 0.003}), text / "runs", QUIET, threads=1)
-    trainings = [cell.recipe.training for cell in (*first, *later) if isinstance(cell.recipe, Recipe)]
+    trainings = [recipe.training for recipe in recipes_of((*first, *later))]
     assert [training.peak for training in trainings] == [0.001, 0.002, 0.001, 0.002, 0.003]
     assert len({training.model_dump_json(exclude={"peak"}) for training in trainings}) == 1
     assert trainings[0].max_updates is not None
-    assert {cell.recipe.minutes for cell in (*first, *later) if isinstance(cell.recipe, Recipe)} == {None}
+    assert {recipe.minutes for recipe in recipes_of((*first, *later))} == {None}
     assert (text / "runs" / PLAN).exists()
 
 
 def test_what_one_run_asks_for_is_not_laid_under_another(text: Path) -> None:
     """A plan made for a baseline once made the quickstart train two baselines."""
-    data = {"source": str(text / "train.en"), "target": str(text / "train.gl"), "languages": ["en", "gl"]}
-    shape = {"dim": 16, "feed_forward": 16, "encoder_layers": 1, "decoder_layers": 1, "heads": 2}
-    recipes = [
-        checked(Recipe, {"data": data, "model": {**shape, **own}, "minutes": 1, "training": training}, "")
-        for own, training in (
-            ({"qk_norm": "none", "norm": "scale", "fix_norm": False}, {"peak": 0.5, "seed": 7}),
-            ({"p": 3.0}, {"seed": 7}),
+    given = [
+        replace(cell, recipe=checked(Recipe, merged(cell.recipe.model_dump(exclude_unset=True), {"model": model}), ""))
+        for cell, model in zip(
+            cells(text, {"peak": 0.5, "seed": 7}, {"seed": 7}),
+            ({"qk_norm": "none", "norm": "scale", "fix_norm": False}, {"p": 3.0}),
+            strict=True,
         )
     ]
-    given = [Cell(str(number), {}, recipe) for number, recipe in enumerate(recipes)]
-    baseline, ours = [
-        cell.recipe for cell in by_one_plan(given, text / "runs", QUIET, threads=1) if isinstance(cell.recipe, Recipe)
-    ]
+    baseline, ours = recipes_of(by_one_plan(given, text / "runs", QUIET, threads=1))
     assert (baseline.model.qk_norm.kind, baseline.model.norm, baseline.model.fix_norm) == ("none", "scale", False)
     assert (ours.model.qk_norm, ours.model.norm, ours.model.fix_norm) == (LpRecipe(p=3.0), "layer", True)
     assert (baseline.training.peak, baseline.training.seed, ours.training.seed) == (0.5, 7, 7)
@@ -76,29 +77,22 @@ def test_what_one_run_asks_for_is_not_laid_under_another(text: Path) -> None:
 def test_runs_of_other_minutes_are_not_compared_with_these(text: Path) -> None:
     """They had been given the kept plan, so that runs of ten hours were those of ten minutes."""
     (cell,) = cells(text, {})
-    by_one_plan([cell], text / "runs", QUIET, threads=1)
+    first = by_one_plan([cell], text / "runs", QUIET, threads=1)
     longer = replace(cell, recipe=cell.recipe.model_copy(update={"minutes": 600}))
     with pytest.raises(InputError, match=r"planned for 1 minutes each, not 600; choose another name=NAME"):
         by_one_plan([longer], text / "runs", QUIET, threads=1)
-
-
-def test_a_plan_of_an_earlier_version_says_no_minutes_and_is_taken(text: Path) -> None:
-    (cell,) = cells(text, {})
-    first = by_one_plan([cell], text / "runs", QUIET, threads=1)
     kept = text / "runs" / PLAN
-    kept.write_text(kept.read_text().replace("minutes: 1.0", "minutes: null"))
-    assert "minutes: null" in kept.read_text()
-    assert by_one_plan([cell], text / "runs", QUIET, threads=1) == first
+    earlier = kept.read_text().replace("minutes: 1.0", "minutes: null")
+    assert earlier != kept.read_text()
+    kept.write_text(earlier)
+    assert by_one_plan([cell], text / "runs", QUIET, threads=1) == first, "an earlier version did not say them"
 
 
 def test_a_run_may_have_a_schedule_or_a_length_of_its_own(text: Path) -> None:
     """The planned decay belonged to neither, and ended in a traceback after minutes of planning."""
     changes: list[dict[str, object]] = [{}, {"schedule": "cosine"}, {"max_updates": 2}]
-    planned, cosine, short = [
-        cell.recipe.training
-        for cell in by_one_plan(cells(text, *changes), text / "runs", QUIET, threads=1)
-        if isinstance(cell.recipe, Recipe)
-    ]
+    made = by_one_plan(cells(text, *changes), text / "runs", QUIET, threads=1)
+    planned, cosine, short = (recipe.training for recipe in recipes_of(made))
     assert planned.decay is not None
     assert (cosine.decay, cosine.max_updates) == (None, planned.max_updates)
     assert (short.decay, short.max_updates) == (2, 2)
@@ -117,16 +111,14 @@ def test_runs_without_minutes_stay_as_they_are(text: Path) -> None:
     assert not (text / "runs").exists()
 
 
-def test_several_texts_have_no_common_plan(text: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_runs_of_several_texts_or_of_different_minutes_have_no_common_plan(
+    text: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = tmp_path_factory.mktemp("other")
     write_phrases(other, train=300, held_out=8)
-    with pytest.raises(InputError, match="minutes cannot be planned for several texts at once"):
-        by_one_plan([*cells(text, {}), *cells(other, {})], text / "runs", QUIET, threads=1)
-
-
-def test_runs_of_different_minutes_have_no_common_plan(text: Path) -> None:
-    short, long = cells(text, {}, {})
-    longer = replace(long, recipe=long.recipe.model_copy(update={"minutes": 2.0}))
-    with pytest.raises(InputError, match="minutes must be the same for all of them"):
-        by_one_plan([short, longer], text / "runs", QUIET, threads=1)
+    (short,), (elsewhere,) = cells(text, {}), cells(other, {})
+    longer = replace(short, recipe=short.recipe.model_copy(update={"minutes": 2.0}))
+    for second, message in ((elsewhere, "for several texts at once"), (longer, "the same for all of them")):
+        with pytest.raises(InputError, match=f"minutes .*{message}"):
+            by_one_plan([short, second], text / "runs", QUIET, threads=1)
     assert not (text / "runs").exists()

@@ -55,23 +55,8 @@ def tiny(folder: Path, *changes: str) -> Plan:
     return plan_sweep(folder / "tiny.yaml", None, ["folds=null", *changes])
 
 
-def test_each_task_of_the_array_trains_one_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sbatch(folder, SBATCH.format(python=sys.executable), monkeypatch)
-    slurm = left_to_slurm(folder)
-    assert list(slurm.cells) == ["p-2", "p-3", "qk_norm-none"]
-    assert {result.status for result in results_in(folder / "out")} == {"missing"}
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    script = slurm.write(folder / "out")
-    monkeypatch.chdir("/")  # tasks begin where the script was written, wherever it is submitted
-    assert submit(script) == "Submitted batch job 17"
-    assert {result.status for result in results_in(folder / "out")} == {"done"}
-    monkeypatch.chdir(folder)
-    assert not left_to_slurm(folder).cells, "what is done is not run again"
-
-
-def test_a_folder_may_have_spaces_and_signs_that_mean_something_to_slurm(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_task_of_the_array_trains_one_run_wherever_that_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder has spaces, and signs that mean something to SLURM."""
     sbatch(folder, SBATCH.format(python=sys.executable), monkeypatch)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     place = folder / 'Ann\'s 100%a "own" #1 runs'
@@ -79,9 +64,16 @@ def test_a_folder_may_have_spaces_and_signs_that_mean_something_to_slurm(
     for name in ("text", "tiny.yaml"):
         shutil.copy(folder / name, place)
     monkeypatch.chdir(place)
-    submit(left_to_slurm(place, "p=2").write(place / "out"))
+    slurm = left_to_slurm(place)
+    assert list(slurm.cells) == ["p-2", "p-3", "qk_norm-none"]
+    assert {result.status for result in results_in(place / "out")} == {"missing"}
+    script = slurm.write(place / "out")
+    monkeypatch.chdir("/")  # tasks begin where the script was written, wherever it is submitted
+    assert submit(script) == "Submitted batch job 17"
     assert {result.status for result in results_in(place / "out")} == {"done"}
-    assert {path.name for path in (place / "out").glob("*.out")} == {"slurm-17_0.out", "slurm-17_1.out"}
+    assert {path.name for path in (place / "out").glob("*.out")} == {f"slurm-17_{task}.out" for task in range(3)}
+    monkeypatch.chdir(place)
+    assert not left_to_slurm(place).cells, "what is done is not run again"
 
 
 def list_in(script: Path) -> Path:
@@ -91,18 +83,14 @@ def list_in(script: Path) -> Path:
 
 
 def test_what_is_queued_keeps_its_run_when_the_command_is_called_again(folder: Path) -> None:
-    queued = list_in(left_to_slurm(folder).write(folder / "out"))
+    queued, same = (list_in(left_to_slurm(folder).write(folder / "out")) for _ in range(2))
+    assert queued == same
     assert run_task(queued, 0) is None
     slurm = left_to_slurm(folder)
     assert list(slurm.cells) == ["p-3", "qk_norm-none"]
     assert list_in(slurm.write(folder / "out")) != queued
     assert run_task(queued, 2) is None
     assert list(left_to_slurm(folder).cells) == ["p-3"]
-
-
-def test_the_same_runs_have_the_same_list(folder: Path) -> None:
-    first, again = (list_in(left_to_slurm(folder).write(folder / "out")) for _ in range(2))
-    assert first == again
 
 
 def test_no_more_tasks_at_once_than_somebody_wants(folder: Path) -> None:

@@ -20,7 +20,8 @@ from qknorm.decoding.beam import Hypothesis
 from qknorm.decoding.decoders import DECODERS, Beam
 from qknorm.decoding.sentence import Sentence
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.page import Answer, Table
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer
 from qknorm.experiments.results import RunResult
 from qknorm.experiments.views.table import VIEWS, View
 from qknorm.formats.document import Document

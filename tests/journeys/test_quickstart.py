@@ -47,7 +47,6 @@ def test_two_models_a_verdict_and_a_report(tmp_path: Path, monkeypatch: pytest.M
     assert done.out.count("reference  ") == quickstart.EXAMPLES
     assert len(re.findall(r"^  (?:echo .*\| )?qknorm ", done.out, re.MULTILINE)) == 3
     folder = tmp_path / "quickstart"
-    assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG")
     assert "</html>" in (folder / "report.html").read_text(encoding="utf-8")
 
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("*/result.json")}

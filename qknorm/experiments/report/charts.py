@@ -121,10 +121,6 @@ def interval_chart(intervals: Sequence[Interval], unit: str, title: str) -> Char
         look = f"look-{interval.look % LOOKS}"
         _add(svg, "line", f"interval {look}", x1=low, x2=high, y1=y, y2=y)
         _marker(svg, interval.look, value, y, size=6)
-    rows = [
-        [interval.name, f"{interval.value:.2f}", f"{interval.low:.2f}", f"{interval.high:.2f}"]
-        for interval in intervals
-    ]
     return Chart(_markup(svg), [], ["", unit, "from", "to"], rows)
 
 
@@ -183,10 +179,9 @@ def _marker(parent: ET.Element, look: int, x: float, y: float, size: float = 4) 
 def _described(curves: Sequence[Curve], y_name: str) -> str:
     sentences = []
     for curve in curves:
-        if curve.points:
-            (_, first), (_, last) = curve.points[0], curve.points[-1]
-            verb = "rises" if last > first else "falls" if last < first else "stays"
-            sentences.append(f"{curve.name}: {y_name} {verb} from {first:.4g} to {last:.4g}.")
+        (_, first), (_, last) = curve.points[0], curve.points[-1]
+        verb = "rises" if last > first else "falls" if last < first else "stays"
+        sentences.append(f"{curve.name}: {y_name} {verb} from {first:.4g} to {last:.4g}.")
     return " ".join(sentences)
 
 

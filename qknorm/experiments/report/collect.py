@@ -73,22 +73,22 @@ class TrainedTranslator:
 
 
 @dataclass(frozen=True)
-class TrainedLanguageModel:
+class Trained:
+    """A run of a task that has no section of its own."""
+
     name: str
-    recipe: LanguageRecipe
     validations: list[ValidationLine]
+
+
+@dataclass(frozen=True)
+class TrainedLanguageModel(Trained):
+    recipe: LanguageRecipe
     text: TextReport
 
     @property
     def best_loss(self) -> float | None:
         """On the text that was held out; None before the first validation."""
         return min((line.val_loss for line in self.validations if line.val_loss is not None), default=None)
-
-
-@dataclass(frozen=True)
-class TrainedOther:
-    name: str
-    validations: list[ValidationLine]
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,7 @@ class Collection:
     name: str
     translators: list[TrainedTranslator]
     language_models: list[TrainedLanguageModel]
-    others: list[TrainedOther]
-    """Runs of tasks that have no section of their own."""
+    others: list[Trained]
     sweeps: list[SweepRuns]
     experiments: list[tuple[Experiment, Path]]
     """Those in which the translators take part, with the folder of their runs."""
@@ -135,9 +134,10 @@ def collect(folder: Path) -> Collection:
         if isinstance(recipe, Recipe):
             collection.translators.append(_translator(TranslatorRun(path), name))
         elif isinstance(recipe, LanguageRecipe):
-            collection.language_models.append(_language_model(LanguageRun(path), name))
+            text = LanguageRun(path).text
+            collection.language_models.append(TrainedLanguageModel(name, Run(path).metrics(), recipe, text))
         else:
-            collection.others.append(TrainedOther(name, Run(path).metrics()))
+            collection.others.append(Trained(name, Run(path).metrics()))
     for home in dict.fromkeys(run.folder.parent.parent for run in collection.translators):
         collection.experiments.extend((experiment, home) for experiment in _experiments(home))
     return collection
@@ -183,10 +183,6 @@ def _sweep(name: str, folder: Path) -> SweepRuns:
         return SweepRuns(name, experiment, load_results(experiment, folder))
     except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
         raise InputError(f"{folder} holds a run that is damaged: {error!r}") from None
-
-
-def _language_model(run: LanguageRun, name: str) -> TrainedLanguageModel:
-    return TrainedLanguageModel(name, run.recipe, run.metrics(), run.text)
 
 
 def _translator(run: TranslatorRun, name: str) -> TrainedTranslator:

@@ -1,8 +1,12 @@
-"""Who is compared with whom: seeds become one system, and systems meet in tables or on the test sets they share."""
+"""What the sections of a report draw from: the runs, the systems they are, and how these compare.
+
+Seeds become one system, and systems meet in tables or on the test sets they share.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +18,7 @@ from qknorm.experiments.citations import in_words
 from qknorm.experiments.compare import Compared, compared, compared_contest
 from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.page import setting
-from qknorm.experiments.report.collect import Tested, TrainedTranslator
+from qknorm.experiments.report.collect import Collection, Tested, TrainedTranslator
 from qknorm.experiments.results import Contest as Rows
 from qknorm.experiments.results import contests_of as rows_by_corpus
 from qknorm.experiments.results import load_outcomes
@@ -43,9 +47,8 @@ class Participant:
     system: System
     tests: list[Tested]
 
-    @property
-    def bleu(self) -> float:
-        return fmean(test.scores.bleu for test in self.tests)
+    def mean(self, score: str) -> float:
+        return fmean(getattr(test.scores, score) for test in self.tests)
 
 
 @dataclass(frozen=True)
@@ -65,22 +68,12 @@ class TestSet:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A system in a contest: one test for each seed that is compared."""
+class Entry(Participant):
+    """The same in a contest, with the seeds that are compared."""
 
-    system: System
-    tests: list[Tested]
     compared: Comparison
     published: Row | None = None
     """Its row in the table of an experiment."""
-
-    @property
-    def chrf(self) -> float:
-        return fmean(test.scores.chrf for test in self.tests)
-
-    @property
-    def ter(self) -> float:
-        return fmean(test.scores.ter for test in self.tests)
 
 
 @dataclass(frozen=True)
@@ -103,22 +96,35 @@ class Contest:
     def best(self) -> Entry:
         """By BLEU or, where that says nothing, by chrF."""
         by_chrf = self.compared.is_too_short
-        return max(self.entries, key=lambda entry: entry.chrf if by_chrf else entry.compared.bleu)
+        return max(self.entries, key=lambda entry: entry.mean("chrf") if by_chrf else entry.compared.bleu)
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything that was found and computed once."""
+
+    collection: Collection
+    systems: list[System]
+    """Translators."""
+    test_sets: list[TestSet]
+    contests: list[Contest]
+
+
+def material_of(collection: Collection) -> Material:
+    systems = systems_of(collection.translators)
+    return Material(collection, systems, test_sets_of(systems), contests_of(systems, collection.experiments))
 
 
 def systems_of(runs: Sequence[TrainedTranslator]) -> list[System]:
     """Those with plain attention first: they are what normalisation is compared with."""
-    groups: list[list[TrainedTranslator]] = []
+    groups, copies = dict[tuple[str, int], list[TrainedTranslator]](), Counter[str]()
     for run in sorted(runs, key=lambda run: run.recipe.model.qk_norm.kind != "none"):
-        for group in groups:
-            if _differ_in_seed_alone(run, group):
-                group.append(run)
-                break
-        else:
-            groups.append([run])
-    return [
-        System(number, name, group) for number, (name, group) in enumerate(zip(_names(groups), groups, strict=True))
-    ]
+        alike = run.recipe.model_dump_json(exclude={"name": True, "training": {"seed"}})
+        with_seed = f"{alike} {run.recipe.training.seed}"
+        groups.setdefault((alike, copies[with_seed]), []).append(run)  # a seed stands but once in a system
+        copies[with_seed] += 1
+    names = _names(list(groups.values()))
+    return [System(number, *named) for number, named in enumerate(zip(names, groups.values(), strict=True))]
 
 
 def test_sets_of(systems: Sequence[System]) -> list[TestSet]:
@@ -180,15 +186,6 @@ def _of_experiment(experiment: Experiment, rows: Rows, folder: Path, systems: Se
         "Source": in_words(about.paper),
     }
     return Contest(f"{about.title}, {rows.title}", entries, found, as_tokens, said)
-
-
-def _differ_in_seed_alone(run: TrainedTranslator, group: Sequence[TrainedTranslator]) -> bool:
-    seeds = {other.recipe.training.seed for other in group}
-    return run.recipe.training.seed not in seeds and _without_seed(run) == _without_seed(group[0])
-
-
-def _without_seed(run: TrainedTranslator) -> dict[str, Any]:
-    return run.recipe.model_dump(exclude={"name": True, "training": {"seed"}})
 
 
 def _names(groups: Sequence[Sequence[TrainedTranslator]]) -> list[str]:

@@ -17,12 +17,11 @@ from qknorm.errors import InputError
 from qknorm.experiments.report import words
 from qknorm.experiments.report.charts import sample
 from qknorm.experiments.report.collect import Collection, collect
-from qknorm.experiments.report.material import material_of
+from qknorm.experiments.report.contests import material_of
 from qknorm.experiments.report.section import Section
 from qknorm.experiments.report.sections import kinds_of_sections
 
 _HERE = Path(__file__).parent
-_MACROS = '{% from "parts.html.jinja" import figure, figures, head, listed, scrolling, translation %}'
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def _rendered(sections: Sequence[Section], environment: Environment) -> Iterator
     for place, section in enumerate(sections):
         number = anchors[:place].count(section.anchor) + 1
         anchor = section.anchor if anchors.count(section.anchor) == 1 else f"{section.anchor}-{number}"
-        template = environment.from_string(_MACROS + section.template)
+        template = environment.get_template(f"sections/{section.anchor}.html.jinja")
         yield RenderedSection(anchor, section.title, Markup(template.render(section=section)))
 
 

@@ -1,24 +1,22 @@
-"""What a section of the report is. A new one is a file in `sections`, with its data, text and template, and its line
-in the table of that folder."""
+"""What a section of the report is. A new one is a file in `sections` with its data and text, its template beside it,
+and its line in the table of that folder."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from qknorm.experiments.report.charts import Chart, Curve, Point, curve_chart
-from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.contests import Material
 from qknorm.runs.contents import ValidationLine
 
 
 class Section(ABC):
-    """A part of the page. Its fields are what its template shows."""
+    """A part of the page. Its fields are what its template shows, sections/ANCHOR.html.jinja, as `section`."""
 
     title: str
-    template: ClassVar[str]
-    """Jinja; the section is `section`, and the macros of parts.html.jinja can be used."""
 
     @classmethod
     @abstractmethod
@@ -27,7 +25,7 @@ class Section(ABC):
 
     @property
     def anchor(self) -> str:
-        """Its place on the page; page.py tells several of a kind apart."""
+        """The name of its template, and its place on the page; page.py tells several of a kind apart."""
         return type(self).__name__.removesuffix("Section").lower()
 
     def first_sentences(self) -> list[str]:

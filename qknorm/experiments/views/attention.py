@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
@@ -20,8 +19,9 @@ from qknorm.attention.watch import normalized_entropy
 from qknorm.data.textfiles import read_lines
 from qknorm.decoding.translator import Explanation, Translator
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.figures import STYLE, look, save
-from qknorm.experiments.page import Answer, Picture, Table
+from qknorm.experiments.figures import legend_below, look, panels, save, shades
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer, Picture
 from qknorm.experiments.results import Contest, RunResult, contests_of
 from qknorm.runs.run import Run
 
@@ -64,7 +64,7 @@ def answer(experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     sentences = [sentence for contest in contests for sentence in _sharper(contest, first)]
     records = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
     tables, draw = [Table("", "", _COLUMNS, rows, text_columns=2)], partial(_draw, experiment.name, looks)
-    return Answer(sentences, sentences, tables, records=records, draw=draw)
+    return Answer(sentences, tables=tables, records=records, draw=draw)
 
 
 def _numbers(label: str, entropies: Tensor) -> list[str]:
@@ -105,23 +105,22 @@ def _sharper(contest: Contest, first: str) -> Iterator[str]:
 
 def _draw(name: str, looks: Mapping[str, Looks], folder: Path) -> list[Picture]:
     """Heat maps are of the first run of each system."""
-    with mpl.rc_context(STYLE):
-        return [
-            Picture(save(figure, folder / corpus / f"{name}_{figure_name}"), of_corpus.title, caption)
-            for corpus, of_corpus in looks.items()
-            for figure_name, caption, figure in _figures(of_corpus)
-        ]
+    return [
+        Picture(save(figure, folder / corpus / f"{name}_{figure_name}"), of_corpus.title, caption)
+        for corpus, of_corpus in looks.items()
+        for figure_name, caption, figure in _figures(of_corpus)
+    ]
 
 
-def _figures(looks: Looks) -> Iterator[tuple[str, str, Figure]]:
-    """The name of each, its caption, and the figure."""
+def _figures(looks: Looks) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
+    """The name of each, its caption, and what draws it."""
     if all(len(found.updates) > 1 for by_label in looks.courses.values() for found in by_label.values()):
-        yield "entropy-over-training", "Entropy of heads over training", over_training(looks.courses)
+        yield "entropy-over-training", "Entropy of heads over training", partial(over_training, looks.courses)
     for number, (label, translator) in enumerate(looks.translators.items(), 1):
-        figure = heads(translator.explain(looks.sentence), label)
+        figure = partial(heads, translator.explain(looks.sentence), label)
         yield f"figure-{number}", f"Where heads of the encoder look: {label}", figure
-    spreads = diffuseness({label: values[0] for label, values in looks.entropies.items()})
-    yield "entropy", "Entropy of the heads of each encoder layer, first seed", spreads
+    spreads = {label: values[0] for label, values in looks.entropies.items()}
+    yield "entropy", "Entropy of the heads of each encoder layer, first seed", partial(diffuseness, spreads)
 
 
 def _typical(sources: Sequence[str], translator: Translator) -> str:
@@ -201,33 +200,20 @@ def _mean_at(found: Course, update: int) -> float:
 def over_training(courses: Mapping[str, Mapping[str, Course]]) -> Figure:
     """A row for each kind of attention, a panel in it for each system: every head by its layer, and the mean of all."""
     systems = list(next(iter(courses.values())))
-    most_layers = max(found.entropies.shape[1] for by_label in courses.values() for found in by_label.values())
-    shades = mpl.colormaps["viridis"](torch.linspace(0.0, 0.92, most_layers).numpy())
-    figure, axes = plt.subplots(
-        len(courses),
-        len(systems),
-        figsize=(3.6 * len(systems), 2.4 * len(courses) + 0.6),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
-    )
-    for row, (kind, by_label) in zip(axes, courses.items(), strict=True):
-        row[0].set_ylabel(f"{kind}\nentropy (0: one word, 1: all alike)")
-        for axis, found in zip(row, by_label.values(), strict=True):
-            _plot_course(axis, found, shades)
-    for axis, label in zip(axes[0], systems, strict=True):
-        axis.set_title(label)
-    for axis in axes[-1]:
-        axis.set_xlabel("update")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return figure
+    kinds = [f"{kind}\nentropy (0: one word, 1: all alike)" for kind in courses]
+    size = (3.6 * len(systems), 2.4 * len(kinds) + 0.6)
+    figure, axes = panels(kinds, systems, "update", size)
+    shown = [found for by_label in courses.values() for found in by_label.values()]
+    colours = shades(max(found.entropies.shape[1] for found in shown))
+    for axis, found in zip(axes.flat, shown, strict=True):
+        _plot_course(axis, found, colours)
+    return legend_below(figure)
 
 
-def _plot_course(axis: Axes, found: Course, shades: Sequence[Any]) -> None:
+def _plot_course(axis: Axes, found: Course, colours: Sequence[Any]) -> None:
     """Of each layer in a colour of its own, the same for all kinds and systems."""
     for layer in range(found.entropies.shape[1]):
-        lines = axis.plot(found.updates, found.entropies[:, layer].numpy(), color=shades[layer], linewidth=0.9)
+        lines = axis.plot(found.updates, found.entropies[:, layer].numpy(), color=colours[layer], linewidth=0.9)
         lines[0].set_label(f"layer {layer + 1}")
     axis.plot(found.updates, found.entropies.mean((1, 2)).numpy(), color="black", linewidth=2, label="mean")
     axis.set_ylim(0, 1)

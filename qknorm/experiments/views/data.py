@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from qknorm.experiments.corpus import pair_of
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.page import Answer, Table
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer
 from qknorm.experiments.results import Entrant, RunResult, contests_of
 from qknorm.runs.norm_recipe import LpRecipe
 from qknorm.runs.recipe import ModelRecipe
@@ -26,7 +27,7 @@ def answer(experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     columns, trained = ["corpus", "", *_COLUMNS], sum(bool(contest.entrants[0].done) for contest in contests)
     sentence = f"{trained} of {len(contests)} corpora were trained on, and stand beside what was published."
     records = [dict(zip(columns, row, strict=True)) for row in rows]
-    return Answer([sentence], [sentence], [Table("", "", columns, rows, text_columns=2)], records=records)
+    return Answer([sentence], tables=[Table("", "", columns, rows, text_columns=2)], records=records)
 
 
 def _described(entrant: Entrant) -> list[str]:

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.page import Answer, Table
-from qknorm.experiments.paired import Difference, Estimate
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer
+from qknorm.experiments.paired import Difference
 from qknorm.experiments.results import RunResult, by_condition
 from qknorm.experiments.views.p_figures import draw
 from qknorm.experiments.views.p_statistics import MEASURES, REFERENCE, Arm, SharpPair, Statistics, analyse
@@ -24,6 +25,7 @@ _HEADINGS = {
     "area": "area under the curve",
     "iterations_to_target": "iterations to the target",
 }
+_DIGITS = dict.fromkeys(MEASURES, ".4f") | {"iterations_to_target": ".0f"}
 _COMPARED = {
     "best_val_loss": "the best loss",
     "final_val_loss": "the final loss",
@@ -33,16 +35,16 @@ _COMPARED = {
 
 def answer(_experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     """The claims of the second paper, under each learning rate or whatever else varies by itself."""
-    whole = Answer(draw=partial(draw, results))
+    verdicts = list[str]()
+    whole = Answer(verdict=verdicts, draw=partial(draw, results))
     for condition, runs in by_condition(results).items():
         statistics = analyse(runs)
         if statistics is not None:
             opening = [f"With {condition}:"] if condition else []
             whole.sentences.extend([*opening, *sentences(statistics)])
-            whole.verdict.extend([" ".join([*opening, sentence]) for sentence in verdict(statistics)])
+            verdicts.extend([" ".join([*opening, sentence]) for sentence in verdict(statistics)])
             whole.tables.extend(tables(statistics, condition))
             whole.records.extend({"condition": condition} | record for record in records(statistics))
-            whole.numbers.setdefault("statistics", []).append({"condition": condition} | statistics.as_dict())
     return whole
 
 
@@ -59,7 +61,7 @@ def tables(statistics: Statistics, condition: str = "") -> list[Table]:
     for start in statistics.starts:
         arms = statistics.of(start)
         estimates = [
-            [arm.label, *_by_measure(_interval, arm.measures), f"{arm.time_ratio:.2f}" if arm.time_ratio else ""]
+            [arm.label, *_by_measure(format, arm.measures), f"{arm.time_ratio:.2f}" if arm.time_ratio else ""]
             for arm in arms
         ]
         compared = {arm.label: arm.differences for arm in arms if arm.differences}
@@ -86,8 +88,8 @@ def _of_differences(title: str, what: str, by_label: dict[str, dict[str, Differe
     return Table(title, note, ["", *_HEADINGS.values()], rows)
 
 
-def _by_measure(told: Callable[[Any, int], str], values: dict[str, Any]) -> Iterator[str]:
-    return (told(values[name], _digits(name)) for name in MEASURES)
+def _by_measure(told: Callable[[Any, str], str], values: dict[str, Any]) -> Iterator[str]:
+    return (told(values[name], _DIGITS[name]) for name in MEASURES)
 
 
 def records(statistics: Statistics) -> Iterator[dict[str, Any]]:
@@ -95,7 +97,8 @@ def records(statistics: Statistics) -> Iterator[dict[str, Any]]:
     for arm in statistics.arms:
         for name in MEASURES:
             found = asdict(arm.measures[name]) | _record(arm.differences.get(name))
-            yield {"start": arm.start, "system": arm.label, "compared_with": REFERENCE, "measure": name} | found
+            named = {"start": arm.start, "system": arm.label, "compared_with": REFERENCE, "measure": name}
+            yield named | found | {"time_ratio": arm.time_ratio}
     for pair in statistics.started_as_sharp:
         named = {"start": "same", "system": f"p = {pair.q:g}", "compared_with": _as_sharp(pair)}
         for name in MEASURES:
@@ -105,9 +108,10 @@ def records(statistics: Statistics) -> Iterator[dict[str, Any]]:
 def _record(difference: Difference | None) -> dict[str, Any]:
     if difference is None:
         return {}
-    found = difference.as_dict()
-    estimate = found.pop("estimate")
-    return {f"difference_{name}" if name in estimate else name: value for name, value in (estimate | found).items()}
+    found = asdict(difference)
+    estimate = {f"difference_{name}": value for name, value in found.pop("estimate").items()}
+    judged = "both" if difference.wilcoxon_can_tell else "t_test"
+    return {**estimate, **found, "judged_by": judged, "significant": difference.is_significant}
 
 
 def _as_sharp(pair: SharpPair) -> str:
@@ -120,14 +124,14 @@ def _about(start: str, statistics: Statistics) -> Iterator[str]:
     best = min(normalised, key=lambda arm: arm.measures["best_val_loss"].mean)
     reference = next((arm for arm in arms if arm.label == REFERENCE), None)
     opening = f"{_START[start]}, the best validation loss was lowest at {best.label}"
-    opening += f" ({_interval(best.measures['best_val_loss'], 4)}"
+    opening += f" ({best.measures['best_val_loss']:.4f}"
     if reference is None:
         yield opening + "); p = 2 was not run, so nothing is compared with it."
         return
     count = reference.measures["best_val_loss"].count
     counted = f"{count} {statistics.unit}{'s' * (count != 1)}"
     if best is not reference:
-        opening += f"; p = 2: {_interval(reference.measures['best_val_loss'], 4)}"
+        opening += f"; p = 2: {reference.measures['best_val_loss']:.4f}"
     yield opening + ")."
     if not any(arm.differences for arm in arms):
         yield f"With {counted} no difference could be significant."
@@ -152,7 +156,7 @@ def _about_tests(arms: Sequence[Arm], counted: str) -> Iterator[str]:
 
 def _against_reference(arm: Arm) -> str:
     difference = arm.differences["best_val_loss"]
-    what = f"was {_direction(difference, 4)}" if difference.is_significant else "made no significant difference"
+    what = f"was {_direction(difference, '.4f')}" if difference.is_significant else "made no significant difference"
     return f"{arm.label} {what}"
 
 
@@ -160,7 +164,7 @@ def _compared(arms: Sequence[Arm], name: str, what: str, counted: str) -> str:
     different = [arm for arm in arms if arm.differences[name].is_significant]
     if not different:
         return f"In {what} there is no significant difference between p = 2 and any other p ({counted})."
-    listed = ", ".join(f"{arm.label} {_direction(arm.differences[name], _digits(name))}" for arm in different)
+    listed = ", ".join(f"{arm.label} {_direction(arm.differences[name], _DIGITS[name])}" for arm in different)
     others = [arm.label for arm in arms if arm not in different]
     rest = f"; no significant difference for {', '.join(others)}" if others else ""
     return f"In {what}, significantly different from p = 2: {listed}{rest}."
@@ -177,7 +181,7 @@ def _about_pair(pair: SharpPair, statistics: Statistics) -> str:
     test = "paired t test and Wilcoxon's, the larger" if difference.wilcoxon_can_tell else "paired t test,"
     count = f"{difference.estimate.count} {statistics.unit}s"
     p_value = f"{'corrected ' * (difference.comparisons > 1)}p {_p_value(difference.p_value, '= ')}"
-    found = f"{_signed(difference.estimate, 4)} in the best loss ({count}, {test} {p_value})"
+    found = f"{difference.estimate:+.4f} in the best loss ({count}, {test} {p_value})"
     concluded = _concluded(pair, _gain(pair, statistics))
     return f"p = {pair.q:g} and p = {pair.other:g} started as sharp differ by {found}: {concluded}."
 
@@ -235,29 +239,15 @@ def _about_time(statistics: Statistics) -> list[str]:
     return [f"Training took between {min(of_p):.2f} and {max(of_p):.2f} of the time of p = 2{others}."]
 
 
-def _direction(difference: Difference, digits: int) -> str:
+def _direction(difference: Difference, digits: str) -> str:
     mean = difference.estimate.mean
-    return f"{'lower' if mean < 0 else 'higher'} by {abs(mean):.{digits}f}"
+    return f"{'lower' if mean < 0 else 'higher'} by {abs(mean):{digits}}"
 
 
-def _digits(name: str) -> int:
-    return 0 if name == "iterations_to_target" else 4
-
-
-def _interval(value: Estimate, digits: int) -> str:
-    if value.low is None or value.high is None:
-        return f"{value.mean:.{digits}f}"
-    return f"{value.mean:.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
-
-
-def _tested(difference: Difference, digits: int) -> str:
+def _tested(difference: Difference, digits: str) -> str:
     star = " *" if difference.is_significant else ""
     p_values = f"{_p_value(difference.t_test_corrected)}, {_p_value(difference.wilcoxon_corrected)}"
-    return f"{_signed(difference.estimate, digits)} ({p_values}){star}"
-
-
-def _signed(value: Estimate, digits: int) -> str:
-    return f"{value.mean:+.{digits}f} [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
+    return f"{difference.estimate:+{digits}} ({p_values}){star}"
 
 
 def _p_value(value: float, equals: str = "") -> str:

@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qknorm.experiments.figures import MARKERS, STYLE, save
+from qknorm.experiments.figures import MARKERS, legend_below, panels, save, shades
 from qknorm.experiments.page import Picture
 from qknorm.experiments.paired import by_block, estimate
 from qknorm.experiments.results import RunResult, by_condition, unit_of
@@ -60,8 +59,7 @@ def _draw_condition(condition: str, runs: Sequence[RunResult], folder: Path) -> 
         heading = _STARTS[start] + (f", {condition}" if condition else "")
         ending = "_".join([start, *condition.replace(" ", "-").split(",-")]).rstrip("_")
         for number, (name, caption) in enumerate(_CAPTIONS.items(), 1):
-            with mpl.rc_context(STYLE):
-                path = save(getattr(curves, name)(), folder / f"figure-{number}-{ending}")
+            path = save(getattr(curves, name), folder / f"figure-{number}-{ending}")
             yield Picture(path, heading, caption.format(unit=curves.unit))
 
 
@@ -75,11 +73,9 @@ class Curves:
         }
         labels = dict.fromkeys(run.label() for run in beside)
         self.beside = {label: [run for run in beside if run.label() == label] for label in labels}
-        # viridis keeps its order with and without colour vision, and in grey; markers help where lines meet.
-        shades = mpl.colormaps["viridis"](np.linspace(0.0, 0.92, len(self.by_p)))
         self.looks: dict[float, _Look] = {
             p: {"color": shade, "marker": MARKERS[number % len(MARKERS)], "markersize": 3.5, "linewidth": 1.2}
-            for number, (p, shade) in enumerate(zip(self.by_p, shades, strict=True))
+            for number, (p, shade) in enumerate(zip(self.by_p, shades(len(self.by_p)), strict=True))
         }
         self.looks_beside: dict[str, _Look] = {
             label: {"color": "black", "linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.2}
@@ -104,7 +100,7 @@ class Curves:
             _plot_difference(right, runs, reference, look, aside=0.03 * number)
         title = f"paired by {self.unit}, 95 % interval at the end"
         right.set(xlabel="iteration", ylabel="difference to p = 2", title=title)
-        return _with_legend(figure, left)
+        return legend_below(figure)
 
     def times(self) -> Figure:
         """Figure 2: box, whiskers to 1.5 IQR, outliers, median line, mean as a diamond."""
@@ -128,18 +124,18 @@ class Curves:
     def folds(self) -> Figure:
         """Figure 3: one panel per fold, its seeds averaged; or per seed where there are no folds."""
         blocks = list(dict.fromkeys(run.block for runs in self.by_p.values() for run in runs))
-        figure, axes = _panels(len(blocks), 5, "validation loss", wide=(1.9, 4.6), high=1.7)
+        figure, axes = _wrapped(len(blocks), 5, "validation loss", wide=(1.9, 4.6), high=1.7)
         for axis, block in zip(axes, blocks, strict=True):
             for label, all_runs, look in self._systems(markersize=2, linewidth=0.9):
                 if runs := [run for run in all_runs if run.block == block]:
                     axis.plot(runs[0].steps, _mean_curve(runs, "val_loss"), label=label, **look)
             axis.set_title(", ".join(f"{key} {value + 1 if key == 'fold' else value}" for key, value in block))
-        return _with_legend(figure, axes[0])
+        return legend_below(figure)
 
     def alphas(self) -> Figure:
         """Figure 4: α of each layer relative to its start, mean over runs."""
         layers = len(next(iter(self.by_p.values()))[0].curves["g"][0])
-        figure, axes = _panels(layers, 3, "α / its start", wide=(0, 7.2), high=1.9)
+        figure, axes = _wrapped(layers, 3, "α / its start", wide=(0, 7.2), high=1.9)
         for layer, axis in enumerate(axes):
             for p, runs in self.by_p.items():
                 start = runs[0].scale_start or 1.0
@@ -147,27 +143,21 @@ class Curves:
                 label = f"p = {p:g} (from {start:.3g})"
                 axis.plot([0, *runs[0].steps], [1, *alpha], label=label, **self.looks[p] | {"markersize": 2.5})
             axis.set_title(f"layer {layer + 1}")
-        return _with_legend(figure, axes[0])
+        return legend_below(figure)
 
     def attention(self) -> Figure:
         """Figure 5: how spread out the weights are, how many rows are saturated, how much of the bound is used."""
-        figure, axes = plt.subplots(1, len(_PANELS), figsize=(7.2, 2.9), layout="constrained")
-        for axis, (name, title) in zip(axes, _PANELS.items(), strict=True):
+        figure, (axes,) = panels([""], list(_PANELS.values()), "iteration", (7.2, 2.9), share_y=False)
+        for axis, name in zip(axes, _PANELS, strict=True):
             for label, runs, look in self._systems(markersize=2.5):
                 if runs[0].curves[name]:
                     axis.plot(runs[0].steps, _mean_curve(runs, name), label=label, **look)
-            axis.set(xlabel="iteration", title=title)
             axis.set_ylim(bottom=0)
-        return _with_legend(figure, axes[0])
+        return legend_below(figure)
 
 
 def _mean_curve(runs: Sequence[RunResult], name: str) -> Any:
     return np.mean([run.curves[name] for run in runs], axis=0)
-
-
-def _with_legend(figure: Figure, axis: Axes) -> Figure:
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return figure
 
 
 def _plot_difference(
@@ -191,24 +181,15 @@ def _plot_difference(
         axis.errorbar(steps[-1] * (1 + aside), end.mean, end.high - end.mean, capsize=2, linewidth=1, **shape)
 
 
-def _panels(count: int, most: int, y_label: str, wide: tuple[float, float], high: float) -> tuple[Figure, list[Axes]]:
-    """Panels of one scale, at most so many in a row; labels stand at the outer ones only.
-
-    wide: a panel, and the least that a figure has.
-    """
+def _wrapped(count: int, most: int, y_label: str, wide: tuple[float, float], high: float) -> tuple[Figure, list[Axes]]:
+    """Panels of one scale, at most so many in a row; wide: one of them, and the least that a figure has."""
     columns = min(most, count)
     rows = math.ceil(count / columns)
     size = (max(wide[0] * columns, wide[1]), high * rows + 0.7)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
-    axes = list(grid.flat)
-    for axis in axes[count:]:
+    figure, grid = panels([y_label] * rows, [""] * columns, "iteration", size)
+    for axis in grid.flat[count:]:
         axis.set_visible(False)
-    for number, axis in enumerate(axes[:count]):
-        if number % columns == 0:
-            axis.set_ylabel(y_label)
-        if number + columns >= count:  # the lowest of its column that is used
-            axis.set_xlabel("iteration")
-            axis.tick_params(labelbottom=True)
-    return figure, axes[:count]
+    for axis in grid[-2:-1, count % columns or columns :].flat:  # the lowest that is seen of its column
+        axis.set_xlabel("iteration")
+        axis.tick_params(labelbottom=True)
+    return figure, list(grid.flat[:count])

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -67,18 +66,6 @@ class Statistics:
     def can_tell(self) -> bool:
         """Whether there are folds or seeds enough: two, of which the t test can say something."""
         return any(arm.differences for arm in self.arms)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "target_loss": self.target_loss,
-            "unit": self.unit,
-            "arms": [_as_dict(arm) for arm in self.arms],
-            "started_as_sharp": [_as_dict(pair) for pair in self.started_as_sharp],
-        }
-
-
-def _as_dict(part: Arm | SharpPair) -> dict[str, Any]:
-    return asdict(part) | {"differences": {name: found.as_dict() for name, found in part.differences.items()}}
 
 
 def analyse(results: Sequence[RunResult]) -> Statistics | None:

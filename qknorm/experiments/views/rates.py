@@ -17,15 +17,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.figures import STYLE, look, save
-from qknorm.experiments.page import Answer, Picture, Table
+from qknorm.experiments.figures import legend_below, look, panels, save, shades
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer, Picture
 from qknorm.experiments.paired import Estimate, by_block, estimate
 from qknorm.experiments.results import Repeat, RunResult, by_condition, unit_of
 
@@ -54,13 +53,10 @@ def answer(_experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     """For each optimiser the best rate of every norm, and how much is lost at others."""
     panels = panels_of(results)
     sentences = list(map(_sentence, panels))
-    by_condition = [{"condition": panel.condition, "systems": _numbers(panel)} for panel in panels]
     return Answer(
         sentences=sentences,
-        verdict=sentences,
         tables=[table for panel in panels for table in _tables(panel)],
         records=[{"condition": panel.condition} | record for panel in panels for record in _records(panel)],
-        numbers={"rates": by_condition} if panels else {},
         draw=partial(_draw, panels),
     )
 
@@ -207,54 +203,34 @@ def _prefixed(name: str, value: Estimate | None) -> dict[str, Any]:
     return {f"{name}_{key}": number for key, number in (asdict(value) if value else {}).items()}
 
 
-def _numbers(panel: Panel) -> list[dict[str, Any]]:
-    return [
-        {
-            "system": label,
-            "rate": rate,
-            "final_val_loss": list(map(final_loss, _finished(runs))),
-            "largest_logit": list(map(largest_logit, _finished(runs))),
-            "counted_loss": list(map(counted_loss, runs)),
-        }
-        for label, by_rate in panel.systems.items()
-        for rate, runs in sorted(by_rate.items())
-    ]
-
-
 def _draw(panels: Sequence[Panel], folder: Path) -> list[Picture]:
     """Loss and largest logit over the rate, and the largest logit over training."""
     if not any(_finished(panel.runs) for panel in panels):
         return []
-    with mpl.rc_context(STYLE):
-        return [
-            Picture(
-                save(_over_rates(panels), folder / "learning-rates"),
-                "The learning rate",
-                "Final validation loss (above; a run that diverged or ended higher stands at the loss of an untrained "
-                "model) and the largest logit of all heads during training (below; of runs that finished).",
-            ),
-            Picture(
-                save(_over_training(panels), folder / "logits"),
-                "The learning rate",
-                "The largest logit of all heads while learning, one curve for each learning rate.",
-            ),
-        ]
+    return [
+        Picture(
+            save(partial(_over_rates, panels), folder / "learning-rates"),
+            "The learning rate",
+            "Final validation loss (above; a run that diverged or ended higher stands at the loss of an untrained "
+            "model) and the largest logit of all heads during training (below; of runs that finished).",
+        ),
+        Picture(
+            save(partial(_over_training, panels), folder / "logits"),
+            "The learning rate",
+            "The largest logit of all heads while learning, one curve for each learning rate.",
+        ),
+    ]
 
 
-def _over_rates(panels: Sequence[Panel]) -> Figure:
-    figure, axes = plt.subplots(
-        2, len(panels), figsize=(3.6 * len(panels), 5.2), sharex=True, sharey="row", squeeze=False, layout="constrained"
-    )
-    for column, panel in enumerate(panels):
+def _over_rates(drawn: Sequence[Panel]) -> Figure:
+    rows, conditions = ["final validation loss", "largest logit"], [panel.condition for panel in drawn]
+    figure, axes = panels(rows, conditions, "highest learning rate", (3.6 * len(drawn), 5.2), share_y="row")
+    for (above, below), panel in zip(axes.T, drawn, strict=True):
         for number, (label, by_rate) in enumerate(panel.systems.items()):
-            _plot_spread(axes[0, column], dict(sorted(by_rate.items())), counted_loss, label, number)
-            _plot_spread(axes[1, column], _finished_by_rate(by_rate), largest_logit, label, number)
-        axes[0, column].set(title=panel.condition, xscale="log")
-        axes[1, column].set(xlabel="highest learning rate", xscale="log", yscale="log")
-    axes[0, 0].set_ylabel("final validation loss")
-    axes[1, 0].set_ylabel("largest logit")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    return figure
+            _plot_spread(above, dict(sorted(by_rate.items())), counted_loss, label, number)
+            _plot_spread(below, _finished_by_rate(by_rate), largest_logit, label, number)
+        below.set(xscale="log", yscale="log")
+    return legend_below(figure)
 
 
 def _plot_spread(axis: Axes, by_rate: _ByRate, measure: Callable[[RunResult], float], label: str, number: int) -> None:
@@ -265,25 +241,15 @@ def _plot_spread(axis: Axes, by_rate: _ByRate, measure: Callable[[RunResult], fl
     axis.fill_between(rates, list(map(min, spread)), list(map(max, spread)), color=shape["color"], alpha=0.15)
 
 
-def _over_training(panels: Sequence[Panel]) -> Figure:
-    labels = list(dict.fromkeys(label for panel in panels for label in panel.systems))
-    rates = sorted({rate for panel in panels for rate in panel.rates})
-    shades = dict(zip(rates, mpl.colormaps["viridis"](np.linspace(0.0, 0.92, len(rates))), strict=True))
-    size = (2.2 * len(labels) + 0.6, 2.0 * len(panels) + 0.8)
-    figure, axes = plt.subplots(
-        len(panels), len(labels), figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
-    for row, panel in zip(axes, panels, strict=True):
-        row[0].set_ylabel(f"{panel.condition}\nlargest logit".strip())
-        for axis, label in zip(row, labels, strict=True):
-            for rate, runs in _finished_by_rate(panel.systems.get(label, {})).items():
-                values = np.mean([run.curves["largest_logit"] for run in runs], axis=0)
-                axis.plot(runs[0].steps, values, color=shades[rate], linewidth=1.2, label=f"{rate:g}")
-            axis.set_yscale("log")
-    for axis, label in zip(axes[0], labels, strict=True):
-        axis.set_title(label)
-    for axis in axes[-1]:
-        axis.set_xlabel("iteration")
-    drawn = {label: line for axis in axes.flat for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=len(rates))
-    return figure
+def _over_training(drawn: Sequence[Panel]) -> Figure:
+    labels = list(dict.fromkeys(label for panel in drawn for label in panel.systems))
+    rates = sorted({rate for panel in drawn for rate in panel.rates})
+    colours = dict(zip(rates, shades(len(rates)), strict=True))
+    conditions = [f"{panel.condition}\nlargest logit".strip() for panel in drawn]
+    figure, axes = panels(conditions, labels, "iteration", (2.2 * len(labels) + 0.6, 2.0 * len(drawn) + 0.8))
+    for axis, (panel, label) in zip(axes.flat, itertools.product(drawn, labels), strict=True):
+        for rate, runs in _finished_by_rate(panel.systems.get(label, {})).items():
+            values = np.mean([run.curves["largest_logit"] for run in runs], axis=0)
+            axis.plot(runs[0].steps, values, color=colours[rate], linewidth=1.2, label=f"{rate:g}")
+        axis.set_yscale("log")
+    return legend_below(figure, columns=len(rates))

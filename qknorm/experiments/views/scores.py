@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
@@ -18,8 +17,9 @@ from qknorm.evaluation.significance import Comparison
 from qknorm.experiments.compare import Compared, compared_contest
 from qknorm.experiments.corpus import pair_of
 from qknorm.experiments.experiment import Experiment
-from qknorm.experiments.figures import COLOURS, STYLE, save
-from qknorm.experiments.page import Answer, Picture, Table
+from qknorm.experiments.figures import COLOURS, save
+from qknorm.experiments.formats import Table
+from qknorm.experiments.page import Answer, Picture
 from qknorm.experiments.results import Contest, Entrant, RunResult, contests_of
 from qknorm.tasks.table import TASKS
 
@@ -58,7 +58,7 @@ class Row:
 def answer(experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     """Every row with its seeds against the reference, where all were tested on the same sentences."""
     contests = contests_of(experiment, results)
-    found = [_compared(experiment, contest) for contest in contests]
+    found = [compared_contest(experiment, contest) for contest in contests]
     rows = [row for contest, among in zip(contests, found, strict=True) for row in rows_of(experiment, contest, among)]
     several = len(contests) > 1
     sentences = [
@@ -69,7 +69,6 @@ def answer(experiment: Experiment, results: Sequence[RunResult]) -> Answer:
     seeds = [row.seeds for among in found for row in among.rows]
     return Answer(
         sentences=sentences,
-        verdict=sentences,
         tables=[_table(experiment, rows, [row.name for among in found for row in among.rows[:1]])],
         numbers={"comparisons": [asdict(row) for among in found for row in among.rows]},
         records=[_record(row) for row in rows],
@@ -77,10 +76,6 @@ def answer(experiment: Experiment, results: Sequence[RunResult]) -> Answer:
         notes=[f"A 95 % interval is {wording.about_interval(min(seeds))}"] if seeds else [],
         draw=partial(_draw, experiment, contests, rows, found),
     )
-
-
-def _compared(experiment: Experiment, contest: Contest) -> Compared:
-    return compared_contest(experiment, contest) if TASKS[experiment.task].is_tested else Compared()
 
 
 def _how_scored(experiment: Experiment) -> list[str]:
@@ -94,54 +89,46 @@ def how_scored(as_tokens: bool) -> str:
 
 def rows_of(experiment: Experiment, contest: Contest, among: Compared) -> list[Row]:
     """The numbers of one corpus, those of rows that were not run among them."""
-    by_label, table = {row.name: row for row in among.rows}, experiment.table
-    rows = []
-    for entrant in contest.entrants:
-        row = _measured(_published(experiment, contest, entrant), by_label.get(entrant.label), entrant, experiment.task)
-        if table and table.is_comparable(pair_of(contest.corpus)) and row.ours is not None and row.paper is not None:
-            row = replace(row, ours_minus_paper=row.ours - row.paper)
-        rows.append(row)
-    return rows
+    by_label = {row.name: row for row in among.rows}
+    return [_row(experiment, contest, entrant, by_label.get(entrant.label)) for entrant in contest.entrants]
 
 
-def _published(experiment: Experiment, contest: Contest, entrant: Entrant) -> Row:
-    table, pair = experiment.table, pair_of(contest.corpus)
-    paper = table.published(entrant.name, pair) if table else None
-    reference = table.published(table.first, pair) if table else None
-    row = Row(contest.title, entrant.label, paper)
-    if table is None or paper is None or reference is None or entrant.name == table.first:
-        return row
-    return replace(row, paper_difference=round(paper - reference, 2))
-
-
-def _measured(row: Row, ours: Comparison | None, entrant: Entrant, task: str) -> Row:
+def _row(experiment: Experiment, contest: Contest, entrant: Entrant, ours: Comparison | None) -> Row:
     """With what its finished runs measured. Where only first seeds are compared, all of it is theirs."""
+    row = _published(experiment, contest, entrant)
     done = entrant.done[: ours.seeds] if ours else entrant.done
     if not done:
         return row
-    headings = [name for name in TASKS[task].headings if all(name in run.measured for run in done)]
-    means = {name: fmean(run.measured[name] for run in done) for name in headings}
-    known = replace(
+    headings = TASKS[experiment.task].headings
+    means = {
+        name: fmean(run.measured[name] for run in done)
+        for name in headings
+        if all(name in run.measured for run in done)
+    }
+    if ours is not None:
+        row = replace(row, ours_sd=ours.bleu_sd, difference=ours.difference)
+        row = replace(row, low=ours.difference_low, high=ours.difference_high)
+        row = replace(row, p_value=ours.p_value, p_is_bound=ours.p_is_bound)
+    score = ours.bleu if ours else means.get(next(iter(headings)))
+    of_same_text = experiment.table is not None and experiment.table.is_comparable(pair_of(contest.corpus))
+    return replace(
         row,
-        ours=means.get(next(iter(TASKS[task].headings))),
+        ours=score,
+        ours_minus_paper=None if score is None or row.paper is None or not of_same_text else score - row.paper,
         measured=means,
         seeds=len(done),
         rate=entrant.chosen.rate if entrant.rates_tried else None,
         rates_tried=entrant.rates_tried,
         hours=entrant.hours,
     )
-    if ours is None:
-        return known
-    return replace(
-        known,
-        ours=ours.bleu,
-        ours_sd=ours.bleu_sd,
-        difference=ours.difference,
-        low=ours.difference_low,
-        high=ours.difference_high,
-        p_value=ours.p_value,
-        p_is_bound=ours.p_is_bound,
-    )
+
+
+def _published(experiment: Experiment, contest: Contest, entrant: Entrant) -> Row:
+    row, table, pair = Row(contest.title, entrant.label), experiment.table, pair_of(contest.corpus)
+    if table is None or (paper := table.published(entrant.name, pair)) is None:
+        return row
+    reference = None if entrant.name == table.first else table.published(table.first, pair)
+    return replace(row, paper=paper, paper_difference=None if reference is None else round(paper - reference, 2))
 
 
 def _record(row: Row) -> dict[str, Any]:
@@ -211,8 +198,7 @@ def _draw(
 
 def draw_rows(rows: Sequence[Row], reference: str, title: str, file: Path) -> Path:
     """A line for each row, ours with its 95 % interval, and what was published."""
-    with mpl.rc_context(STYLE):
-        return save(_figure(rows, reference, title), file)
+    return save(partial(_figure, rows, reference, title), file)
 
 
 def _figure(rows: Sequence[Row], reference: str, title: str) -> Figure:

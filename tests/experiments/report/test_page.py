@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from qknorm.experiments.report import write_report
@@ -40,7 +41,11 @@ def test_everything_about_two_systems_is_there(html: str) -> None:
         assert f"\n{heading}\n" in text.replace("  ", "")
     assert f"to {HOSTILE_NAME}, which the others are compared with" in text
     assert "good does better" in text
-    assert "training.budget" in text
+    assert text.count("Score while learning") == 1, "of the same text, systems share their figures"
+    assert re.findall(r"<th scope=.row.>([\w.]+)</th><td>512</td><td>1024</td>", html) == ["training.budget"]
+    assert f"Report: {HOSTILE_NAME} and good" in text
+    assert "Two translators (" in text
+    assert "queries and keys normalised, p = 2" in text
     assert "the same pair stands earlier in the text" in text
 
 

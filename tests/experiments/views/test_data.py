@@ -12,7 +12,7 @@ from tests.contents import translated
 
 
 def test_table_1_at_several_rates_counts_all_hours_and_says_where_the_best_was(talks: str, tmp_path: Path) -> None:
-    table = load_table("henry-table1").model_copy(update={"rates": (0.002, 0.004)})
+    table = load_table("henry-table1").model_copy(update={"rates": {"smoke": (0.002, 0.004)}})
     plan = plan_table(table, "henry-table1", "smoke", talks)
     assert Machines(jobs=1).run_missing("test", plan.runs(tmp_path), tmp_path, Screen(quiet=True)) == {}
     for cell, hours in zip(plan.runs(tmp_path), (1, 2), strict=True):

@@ -1,21 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.collections import LineCollection
 
-from qknorm.experiments.views.p_figures import Curves, draw
+from qknorm.experiments.views.p_figures import Curves
 from qknorm.experiments.views.p_statistics import analyse
-from tests.experiments.views.outcomes import NOTHING, sweep
-
-
-def test_ten_figures_for_two_starts(tmp_path: Path) -> None:
-    written = draw(sweep({"same": NOTHING, "comparable": NOTHING}), tmp_path)
-    assert len(written) == 10
-    assert len(list(tmp_path.glob("*.svg"))) == 10
-    assert all(picture.path.stat().st_size > 5000 for picture in written)
+from tests.experiments.views.outcomes import sweep
 
 
 def test_the_interval_at_the_end_of_a_curve_is_that_of_the_table() -> None:

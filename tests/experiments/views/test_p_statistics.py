@@ -69,13 +69,3 @@ def test_seeds_of_a_fold_are_no_further_folds() -> None:
     assert found[5].t_test == pytest.approx(found[1].t_test, abs=0.2)
     assert found[5].t_test > 0.2
     assert not found[5].is_significant
-
-
-def test_without_folds_seeds_are_what_is_counted() -> None:
-    runs = [
-        replace(run, settings={"p": run.p, "seed": run.settings["fold"]}) for run in sweep({"same": NOTHING}) if run.p
-    ]
-    statistics = analyse(runs)
-    assert statistics is not None
-    assert statistics.unit == "seed"
-    assert statistics.arms[0].measures["best_val_loss"].count == 10

@@ -1,6 +1,6 @@
 """The sections of a report in their order on the page: a new one is a file here, and its name in the table.
 
-In the file `corpus` is the class `CorpusSection`, with its data, its text and its template.
+In the file `corpus` is the class `CorpusSection`, with its data and its text; corpus.html.jinja shows it.
 """
 
 from __future__ import annotations

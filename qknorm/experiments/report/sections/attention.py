@@ -14,8 +14,7 @@ from qknorm.attention.watch import normalized_entropy
 from qknorm.data.subwords import SPECIAL_PIECES, Scheme
 from qknorm.decoding.translator import Explanation, Translator
 from qknorm.errors import InputError
-from qknorm.experiments.report.contests import Participant, TestSet
-from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.contests import Material, Participant, TestSet
 from qknorm.experiments.report.section import Section
 from qknorm.models.translator import TAUGHT_HEAD
 
@@ -32,52 +31,6 @@ class AttentionSection(Section):
     data: list[dict[str, Any]]
     notes: list[str]
     title = "Attention"
-    template = """
-<p>A translator reads and writes pieces of words. For every piece it decides how much to look at each of the others: its
-attention, which always adds up to 100 %. Point at a piece, or move with the arrow keys, to see where it looks.
-{% if section.has_taught %}A head that was taught to align words looks at the word that it translates.{% endif %}</p>
-{% for note in section.notes %}<p class="note">Not shown: {{ note }}</p>{% endfor %}
-{% if section.data %}
-<noscript><p class="note">The viewer needs JavaScript, which is switched off.</p></noscript>
-<div id="viewer" class="card" hidden>
-  <div class="controls">
-    <label>System <select id="viewer-system"></select></label>
-    <label class="wide">Sentence <select id="viewer-sentence"></select></label>
-    <label>Who looks at whom <select id="viewer-kind">
-      <option value="cross">the translation at the source (cross)</option>
-      <option value="encoder">the source at itself (encoder)</option>
-      <option value="decoder">the translation at itself (decoder)</option>
-    </select></label>
-    <label>Layer <select id="viewer-layer"></select></label>
-    <label>Head <select id="viewer-head"></select></label>
-  </div>
-  <div class="two">
-    <div>
-      <p class="label" id="viewer-queries-label"></p>
-      <div id="viewer-queries" class="pieces" role="group" aria-labelledby="viewer-queries-label"></div>
-      <p class="label" id="viewer-keys-label"></p>
-      <div id="viewer-keys" class="pieces" role="group" aria-labelledby="viewer-keys-label"></div>
-      <p id="viewer-says" class="says" aria-live="polite"></p>
-      <h4>Entropy of each head</h4>
-      <p class="how">For this sentence: 0 means that every piece looks at a single one, 1 that it looks at all alike.
-      Press a number to see its head.</p>
-      {% call scrolling("Entropy of each head") %}<table id="viewer-entropy"></table>{% endcall %}
-    </div>
-    <div>
-      <h4>All pieces at once</h4>
-      <p class="how">A row for each piece that looks, a column for each that is looked at; the brighter, the more.
-      The scale is the same for all heads and systems.</p>
-      {% call scrolling("Heat map") %}<svg id="viewer-map" role="img"></svg>{% endcall %}
-      <div class="scale" aria-hidden="true"><div id="viewer-scale"></div>
-      {% for share in ("0", "6 %", "25 %", "56 %", "100 %") %}<span>{{ share }}</span>{% endfor %}</div>
-    </div>
-  </div>
-</div>
-<script type="application/json" id="viewer-data">{{ section.data|tojson }}</script>
-{% elif not section.notes %}
-<p>The test set has no sentence that could be shown.</p>
-{% endif %}
-"""
 
     @property
     def has_taught(self) -> bool:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from qknorm.experiments.report.collect import Dropped
-from qknorm.experiments.report.contests import System
-from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.contests import Material, System
 from qknorm.experiments.report.section import Section
 
 _REASONS = {
@@ -54,39 +53,6 @@ class CorpusSummary:
 class CorpusSection(Section):
     corpora: list[CorpusSummary]
     title = "Corpus"
-    template = """
-{% for corpus in section.corpora %}
-{% for direction in corpus.directions %}
-<h3>{{ direction.languages }}{% if section.corpora|length > 1 %}: {{ corpus.used_by }}{% endif %}</h3>
-<p>{{ "{:,}".format(direction.read) }} pairs of sentences were read for training,
-{{ "{:,}".format(direction.kept) }} were kept,
-{{ "{:,}".format(direction.dropped) }} dropped
-{%- if direction.set_aside %}, {{ "{:,}".format(direction.set_aside) }} set aside for dev and test{% endif %}.
-The vocabulary has {{ "{:,}".format(corpus.pieces) }} pieces of words, shared by both languages.</p>
-{% if direction.reasons %}
-{% call scrolling("What was dropped, " ~ direction.languages) %}
-<table class="dropped">
-  {{ head(["dropped because", "pairs", "such as"]) }}
-  <tbody>
-    {% for reason, count, meaning, examples in direction.reasons %}
-    <tr>
-      <th scope="row">{{ reason }}{% if meaning %}<br><span class="how">{{ meaning }}</span>{% endif %}</th>
-      <td>{{ "{:,}".format(count) }}</td>
-      <td class="text">
-        {% for dropped in examples %}
-        <p><span class="label">line {{ dropped.line }}</span> <span dir="auto">{{ dropped.source }}</span>
-        <span class="label">→</span> <span dir="auto">{{ dropped.target }}</span></p>
-        {% endfor %}
-      </td>
-    </tr>
-    {% endfor %}
-  </tbody>
-</table>
-{% endcall %}
-{% endif %}
-{% endfor %}
-{% endfor %}
-"""
 
     @classmethod
     def of(cls, material: Material) -> list[Self]:

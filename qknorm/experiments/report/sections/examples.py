@@ -11,8 +11,7 @@ from statistics import fmean
 from typing import Self
 
 from qknorm.evaluation.scores import sentence_chrf
-from qknorm.experiments.report.contests import Participant, TestSet
-from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.contests import Material, Participant, TestSet
 from qknorm.experiments.report.section import Section
 from qknorm.metrics.script import is_spaceless
 
@@ -59,27 +58,6 @@ class ExamplesSection(Section):
     by_test_set: list[tuple[str, list[Chosen]]]
     several_systems: bool
     title = "Examples"
-    template = """
-<p>From the test set, chosen by chrF, a score from 0 to 100 of each sentence by itself.
-<u>Underlined</u> is what the human reference does not say at that place{% if section.several_systems %};
-<mark>marked</mark> is what the other system does not say{% endif %}. A word that differs need not be wrong.</p>
-{% for title, groups in section.by_test_set %}
-{% if section.by_test_set|length > 1 %}<h3>{{ title }}</h3>{% endif %}
-{% for group in groups %}
-<details class="examples"{% if loop.index in (1, 4) %} open{% endif %}>
-  <summary><h3>{{ group.title }}</h3> <span class="how">{{ group.explanation }}</span></summary>
-  {% for example in group.examples %}
-  <article class="card example">
-    <p class="label">line {{ example.line }}</p>
-    <p class="source" dir="auto">{{ example.source }}</p>
-    <p class="reference" dir="auto"><span class="label">reference</span> {{ example.reference }}</p>
-    <div class="side-by-side">{% for shown in example.translations %}{{ translation(shown) }}{% endfor %}</div>
-  </article>
-  {% endfor %}
-</details>
-{% endfor %}
-{% endfor %}
-"""
 
     @classmethod
     def of(cls, material: Material) -> list[Self]:
@@ -90,7 +68,7 @@ class ExamplesSection(Section):
 def _groups(test_set: TestSet) -> list[Chosen]:
     """Of one system, or of the first beside the best of the others; the first seed speaks for a system."""
     first, *others = test_set.participants
-    compared = [first, max(others, key=lambda participant: participant.bleu)] if others else [first]
+    compared = [first, max(others, key=lambda participant: participant.mean("bleu"))] if others else [first]
     scores = [sentence_chrf(entry.tests[0].hypotheses, test_set.references) for entry in compared]
     means = [fmean(of_row) for of_row in zip(*scores, strict=True)]
 

@@ -11,7 +11,7 @@ from typing import Self
 from qknorm.experiments.report import words
 from qknorm.experiments.report.charts import Curve
 from qknorm.experiments.report.collect import TrainedLanguageModel
-from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.contests import Material
 from qknorm.experiments.report.section import Figure, Group, Section, course, figures
 from qknorm.experiments.report.sections.sharpness import scale_curves
 from qknorm.runs.contents import LayerAttention, ValidationLine
@@ -25,36 +25,6 @@ class LanguageSection(Section):
     curves: list[Group]
     diagnoses: list[Group]
     title = "Language models"
-    template = """
-{% call scrolling("Language models") %}
-<table class="scores">
-  {{ head(["model", "attention", "best validation loss", "updates", "minutes"]) }}
-  <tbody>
-    {% for run, attention in section.runs %}
-    <tr>
-      <th scope="row">{{ sample(loop.index0) }} {{ run.name }}</th>
-      <td>{{ attention }}</td>
-      <td>{% if run.best_loss is not none %}{{ "%.4f"|format(run.best_loss) }}{% endif %}</td>
-      {% if run.validations %}
-      {% set last = run.validations[-1] %}
-      <td>{{ "{:,}".format(last.step) }}</td><td>{{ "%.1f"|format(last.seconds / 60) }}</td>
-      {% else %}<td>0</td><td></td>{% endif %}
-    </tr>
-    {% endfor %}
-  </tbody>
-</table>
-{% endcall %}
-<div class="grid">
-{% for group in section.curves %}
-{% for shown in group.figures %}{{ figure(shown) }}{% endfor %}
-{% endfor %}
-</div>
-{% for group in section.diagnoses %}
-<h3 dir="auto">{{ group.name }}</h3>
-{% if group.note %}<p><span dir="auto">{{ group.name }}</span> {{ group.note }}</p>{% endif %}
-{{ figures(group) }}
-{% endfor %}
-"""
 
     def first_sentences(self) -> list[str]:
         return self.sentences

@@ -10,27 +10,18 @@ from qknorm.evaluation import wording
 from qknorm.experiments.report import words
 from qknorm.experiments.report.charts import Interval, interval_chart
 from qknorm.experiments.report.collect import TrainedTranslator
-from qknorm.experiments.report.contests import Contest, Entry, System
-from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.contests import Contest, Entry, Material, System
 from qknorm.experiments.report.section import Figure, Section
 from qknorm.experiments.views.scores import how_scored, number, rate_of
 from qknorm.metrics.script import bleu_tokenizer
 
 
 @dataclass(frozen=True)
-class ScoreRow:
-    """A row of a table as it is shown."""
-
-    entry: Entry
-    name: str
-    cells: list[str]
-
-
-@dataclass(frozen=True)
 class ScoreTable:
     contest: Contest
     columns: list[str]
-    rows: list[ScoreRow]
+    rows: list[tuple[Entry, list[str]]]
+    """What stands beside each system."""
     figure: Figure
     verdicts: list[str]
     terms: list[tuple[str, str]]
@@ -42,36 +33,6 @@ class ScoresSection(Section):
     sentences: list[str]
     tables: list[ScoreTable]
     title = "Scores"
-    template = """
-{% if not section.tables %}<p>Nothing has been tested so far.</p>{% endif %}
-{% for table in section.tables %}
-{% set contest = table.contest %}
-<h3>{{ contest.title }}</h3>
-{% for heading, text in contest.about.items() if text %}<p><b>{{ heading }}.</b> {{ text }}</p>{% endfor %}
-{{ listed(table.verdicts) }}
-{% call scrolling("Scores, " ~ contest.title) %}
-<table class="scores">
-  {{ head(table.columns) }}
-  <tbody>
-    {% for row in table.rows %}
-    <tr>
-      <th scope="row">{{ sample(row.entry.system.number) }} {{ row.name }}
-        {%- if row.name != row.entry.system.name %} <span class="label">{{ row.entry.system.name }}</span>{% endif %}
-      </th>
-      <td><b>{{ row.cells[0] }}</b></td>{% for cell in row.cells[1:] %}<td>{{ cell }}</td>{% endfor %}
-    </tr>
-    {% endfor %}
-  </tbody>
-</table>
-{% endcall %}
-<div class="grid">
-{{ figure(table.figure) }}
-<dl class="terms card">
-{% for term, meaning in table.terms %}<dt>{{ term }}</dt><dd>{{ meaning }}</dd>{% endfor %}
-</dl>
-</div>
-{% endfor %}
-"""
 
     def first_sentences(self) -> list[str]:
         return self.sentences
@@ -88,10 +49,7 @@ class ScoresSection(Section):
 def _table(contest: Contest) -> ScoreTable:
     cells = [_cells(entry) for entry in contest.entries]
     columns = [name for name in cells[0] if any(row[name] for row in cells)]
-    rows = [
-        ScoreRow(entry, entry.compared.name, [row[name] for name in columns])
-        for entry, row in zip(contest.entries, cells, strict=True)
-    ]
+    rows = [(entry, [row[name] for name in columns]) for entry, row in zip(contest.entries, cells, strict=True)]
     is_said_above = not contest.about and len(rows) <= 2  # of two systems the head of the page says it
     sentences = [] if is_said_above else contest.compared.sentences
     terms = _terms(contest, columns)
@@ -109,8 +67,8 @@ def _cells(entry: Entry) -> dict[str, str]:
         "p": wording.p_value(row.p_value, row.p_is_bound),
         "paper": number(published.paper) if published else "",
         "its difference": number(published.paper_difference, signed=True) if published else "",
-        "chrF": f"{entry.chrf:.1f}",
-        "TER": f"{entry.ter:.1f}",
+        "chrF": f"{entry.mean('chrf'):.1f}",
+        "TER": f"{entry.mean('ter'):.1f}",
         "seeds": str(row.seeds) if row.seeds > 1 else "",
         "rate": rate_of(published) if published else "",
     }
@@ -179,7 +137,7 @@ def _best(contest: Contest, several: bool) -> str:
     """Who did best and, where there are two, whether they differ."""
     where = f" ({contest.title})" if several or contest.about else ""
     best = contest.best
-    score = f"{best.chrf:.1f} chrF" if contest.compared.is_too_short else f"{best.compared.bleu:.2f} BLEU"
+    score = f"{best.mean('chrf'):.1f} chrF" if contest.compared.is_too_short else f"{best.compared.bleu:.2f} BLEU"
     of_all = " reached the highest score," if len(contest.entries) > 1 else " reached"
     sentence = (
         f"On {len(contest.references):,} test sentences that were kept out of training{where}, {best.compared.name}"

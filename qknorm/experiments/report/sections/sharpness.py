@@ -9,8 +9,7 @@ from typing import Self
 
 from qknorm.experiments.report import words
 from qknorm.experiments.report.charts import Curve, Point
-from qknorm.experiments.report.contests import System
-from qknorm.experiments.report.material import Material
+from qknorm.experiments.report.contests import Material, System
 from qknorm.experiments.report.section import Figure, Group, Section, course, figures
 from qknorm.runs.contents import ValidationLine
 
@@ -26,19 +25,6 @@ class SharpnessSection(Section):
     groups: list[Group]
     several_seeds: bool
     title = "Sharpness g"
-    template = """
-<p>Where queries and keys are normalised, one learned number in each layer, g, decides how sharply attention can choose:
-the larger, the sharper. Each curve shows g of a layer over the updates{% if section.several_seeds %} (of the first
-seed){% endif %}.</p>
-{% for group in section.groups %}
-{% if group.figures %}
-<h3 dir="auto">{{ group.name }}</h3>
-{{ figures(group, "small") }}
-{% else %}
-<p><span dir="auto">{{ group.name }}</span> {{ group.note }}</p>
-{% endif %}
-{% endfor %}
-"""
 
     @classmethod
     def of(cls, material: Material) -> list[Self]:
