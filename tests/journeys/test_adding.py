@@ -85,6 +85,7 @@ def test_a_child_begins_with_the_weights_of_its_parent(command: Command, run: Pa
         (("runs/phrases", "--add", "empty.0", "empty.1"), "no pair of sentences to learn from"),
         (("--src", "new.en", "--tgt", "new.gl", "--from", "new.en"), "is not a run folder"),
         (("--src", "new.en", "--tgt", "new.gl", "--from", "runs/phrases", "dim=32"), "has dim=64"),
+        (("--src", "new.en", "--tgt", "new.gl", "--from", "runs/phrases", "keep=true"), "has keep=False"),
         (("--src", "new.en", "--tgt", "new.gl", "--from", "runs/phrases", "scheme=words"), "bring it to the same form"),
         (("recipe.yaml", "--from", "runs/phrases"), "belong to --src and --tgt"),
     ],
