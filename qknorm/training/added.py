@@ -54,7 +54,7 @@ def add(
         "decoding": recipe.decoding.model_dump(),
     }
     given = make_recipe(content, settings, f"what goes on from {run.folder}")
-    folder = folder_of(given.name, run.folder.resolve().parent)
+    folder = folder_of(given.name, run.folder.parent if run.folder.name else run.folder.resolve().parent)
     texts = {name: folder / "added" / name for name in ("train", "dev")}
     source, target = _sides(texts["train"])
     extra = BorrowedRecipe(
