@@ -10,6 +10,7 @@ from qknorm.data import corpora
 from qknorm.data.cleaning import Rules
 from qknorm.data.prepared import DROPPED, TOKENIZER, Merges, ParallelFiles, Prepared, PreparedDirection, prepare
 from qknorm.data.splits import SPLITS
+from qknorm.errors import InputError
 from qknorm.runs.contents import DirectionParts, ModelParts
 from qknorm.runs.recipe import BorrowedRecipe, DataRecipe, DirectionRecipe, Recipe
 
@@ -50,7 +51,11 @@ def _files_of(direction: DirectionRecipe) -> ParallelFiles:
 
 
 def _borrowed(extra: BorrowedRecipe) -> ParallelFiles:
-    assert extra.source is not None, "a text in one language is translated back before it is prepared"
+    if extra.source is None:
+        raise InputError(
+            f"{extra.target} is text in one language, which `qknorm train` with minutes translates back; give its "
+            "back-translation as source"
+        )
     return ParallelFiles(Path(extra.source), Path(extra.target), languages=extra.codes, is_borrowed=True)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from qknorm.data.textfiles import read_lines, write_lines
+from qknorm.errors import InputError
 from qknorm.runs.recipe import DataRecipe
 from qknorm.training.sets import prepared_text
 from tests.phrases import write_phrases
@@ -96,3 +97,9 @@ def test_a_named_corpus_brings_its_sets_and_tidy_text_is_asked_for(tmp_path: Pat
     write_lines(tmp_path / "train.en", [f" {line}" for line in read_lines(tmp_path / "train.en")])
     plain, tidy = (prepared_text(recipe(tmp_path, tidy=tidy)).directions[0].train.sources for tidy in (False, True))
     assert [f" {line}" for line in tidy] == plain
+
+
+def test_text_in_one_language_is_nothing_to_prepare(tmp_path: Path) -> None:
+    alone = [{"kind": "target", "target": str(tmp_path / "train.gl"), "languages": ["en", "gl"]}]
+    with pytest.raises(InputError, match="text in one language, which `qknorm train` with minutes translates back"):
+        prepared_text(recipe(tmp_path, extra=alone))
