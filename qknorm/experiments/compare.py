@@ -12,7 +12,7 @@ from qknorm.evaluation.significance import Comparison, standings
 from qknorm.evaluation.systems import lines_of_test
 from qknorm.experiments.cells import check_same_text, text_of
 from qknorm.experiments.experiment import PLAN, Experiment, is_sweep
-from qknorm.experiments.results import Contest, contests_of, load_outcomes
+from qknorm.experiments.results import CorpusRows, contests_of, load_outcomes
 from qknorm.metrics.table import is_too_short_for_bleu
 from qknorm.runs.run import Run
 from qknorm.tasks.table import TASKS
@@ -61,7 +61,7 @@ def compared_runs(systems: Mapping[str, Sequence[Path]], first: str, as_tokens: 
     return replace(found, rows=[_alone(row) for row in found.rows], obstacle=missing)
 
 
-def compared_contest(experiment: Experiment, contest: Contest) -> Compared:
+def compared_contest(experiment: Experiment, contest: CorpusRows) -> Compared:
     """The rows of an experiment on one corpus, as far as their runs are done; none of a task without a test set."""
     if not TASKS[experiment.task].is_tested:
         return Compared()

@@ -173,7 +173,7 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class Contest:
+class CorpusRows:
     """The rows on one corpus."""
 
     corpus: str
@@ -251,7 +251,7 @@ def told_apart(results: Sequence[RunResult]) -> list[RunResult]:
     return [replace(result, further=further(result)) for result in results]
 
 
-def contests_of(experiment: Experiment, results: Sequence[RunResult]) -> list[Contest]:
+def contests_of(experiment: Experiment, results: Sequence[RunResult]) -> list[CorpusRows]:
     """The runs by corpus, row and learning rate, as far as these tell them apart."""
     table, contests = experiment.table, []
     for corpus in experiment.corpora:
@@ -265,7 +265,7 @@ def contests_of(experiment: Experiment, results: Sequence[RunResult]) -> list[Co
             Entrant(name, name if table is None else table.row(name).title, [Tried(*rate) for rate in by_rate.items()])
             for name, by_rate in rows.items()
         ]
-        contests.append(Contest(corpus, experiment.title_of(corpus), entrants))
+        contests.append(CorpusRows(corpus, experiment.title_of(corpus), entrants))
     return contests
 
 

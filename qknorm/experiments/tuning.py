@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.figures import legend_below, look, save
 from qknorm.experiments.minutes import PLAN
-from qknorm.experiments.results import Contest, Entrant, RunResult, contests_of
+from qknorm.experiments.results import CorpusRows, Entrant, RunResult, contests_of
 from qknorm.runs.recipe import load_recipe
 from qknorm.runs.run import Run
 
@@ -56,7 +56,7 @@ def rate_caveats(experiment: Experiment, results: Sequence[RunResult]) -> list[s
     ]
 
 
-def caveats_of(contest: Contest) -> list[str]:
+def caveats_of(contest: CorpusRows) -> list[str]:
     """The same of one corpus."""
     sentences = []
     for end, beyond, extreme in (("lowest", "lower", min), ("highest", "higher", max)):
@@ -72,7 +72,7 @@ def caveats_of(contest: Contest) -> list[str]:
     return sentences
 
 
-def draw(contest: Contest, file: Path) -> Path | None:
+def draw(contest: CorpusRows, file: Path) -> Path | None:
     """How well each row did on dev at each rate, by its first seed; None if no row was trained at several."""
     curves = {entrant.label: _curve(entrant) for entrant in contest.entrants if entrant.rates_tried > 1}
     return save(partial(_figure, curves, contest.title), file) if curves else None

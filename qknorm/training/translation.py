@@ -188,7 +188,7 @@ def batches_of(recipe: Recipe, prepared: Prepared, model: TranslatorModel) -> Ba
     sets = [text.train for text in prepared.texts]
     data: list[PairData] = [train.encoded for train in sets]
     if dropout:
-        data = [DropoutPairs(prepared.subwords, own.sources, own.targets, dropout, training.seed) for own in sets]
+        data = [DropoutPairs(prepared.subwords, train.sources, train.targets, dropout, training.seed) for train in sets]
     weights = [1.0] * len(prepared.directions) + [extra.weight for extra in recipe.data.extra]
     number_of = {direction.name: direction.number for direction in model.directions}
     numbers = [number_of[text.files.name] for text in prepared.texts]

@@ -8,7 +8,7 @@ from qknorm.experiments.cells import Cell
 from qknorm.experiments.listed import plan_table
 from qknorm.experiments.plan import Plan
 from qknorm.experiments.recipe import MEDIUM_MINUTES, Size, load_table
-from qknorm.experiments.results import Contest, contests_of, load_results
+from qknorm.experiments.results import CorpusRows, contests_of, load_results
 
 
 def planned(name: str, size: Size, corpus: str | None, seeds: int = 1, minutes: float = MEDIUM_MINUTES) -> Plan:
@@ -21,7 +21,7 @@ def run_of(plan: Plan, row: str, corpus: int = 0) -> Cell:
     return next(cell for cell in plan.cells if (cell.settings["corpus"], cell.settings["system"]) == (name, row))
 
 
-def contest_of(plan: Plan, folder: Path) -> Contest:
+def contest_of(plan: Plan, folder: Path) -> CorpusRows:
     """What its runs left, of a plan with one corpus."""
     (contest,) = contests_of(plan.experiment, load_results(plan.experiment, folder))
     return contest

@@ -19,9 +19,8 @@ from qknorm.experiments.compare import Compared, compared, compared_contest
 from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.page import setting
 from qknorm.experiments.report.collect import Collection, Tested, TrainedTranslator
-from qknorm.experiments.results import Contest as Rows
+from qknorm.experiments.results import CorpusRows, load_outcomes
 from qknorm.experiments.results import contests_of as rows_by_corpus
-from qknorm.experiments.results import load_outcomes
 from qknorm.experiments.tuning import caveats_of, planned_for
 from qknorm.experiments.views.scores import Row, how_scored, rows_of
 
@@ -52,10 +51,8 @@ class Participant:
 
 
 @dataclass(frozen=True)
-class TestSet:
+class SharedTest:
     """Sentences, and the systems that were tested on them."""
-
-    __test__ = False  # it is none of pytest's
 
     languages: tuple[str, str]
     sources: list[str]
@@ -106,7 +103,7 @@ class Material:
     collection: Collection
     systems: list[System]
     """Translators."""
-    test_sets: list[TestSet]
+    test_sets: list[SharedTest]
     contests: list[Contest]
 
 
@@ -127,16 +124,16 @@ def systems_of(runs: Sequence[TrainedTranslator]) -> list[System]:
     return [System(number, *named) for number, named in enumerate(zip(names, groups.values(), strict=True))]
 
 
-def test_sets_of(systems: Sequence[System]) -> list[TestSet]:
+def test_sets_of(systems: Sequence[System]) -> list[SharedTest]:
     """Whoever was tested on the same sentences, together. Systems whose references differ are never compared."""
-    test_sets: dict[tuple[Any, ...], TestSet] = {}
+    test_sets: dict[tuple[Any, ...], SharedTest] = {}
     for system in systems:
         by_set: dict[tuple[Any, ...], list[Tested]] = {}
         for run in system.runs:
             for test in run.tests:
                 by_set.setdefault((test.languages, *test.references), []).append(test)
         for key, tests in by_set.items():
-            empty = TestSet(tests[0].languages, tests[0].sources, tests[0].references, [])
+            empty = SharedTest(tests[0].languages, tests[0].sources, tests[0].references, [])
             test_sets.setdefault(key, empty).participants.append(Participant(system, tests))
     return list(test_sets.values())
 
@@ -153,7 +150,7 @@ def contests_of(systems: Sequence[System], experiments: Sequence[tuple[Experimen
     return [*tables, *map(_among_themselves, test_sets_of(others))]
 
 
-def _among_themselves(test_set: TestSet) -> Contest:
+def _among_themselves(test_set: SharedTest) -> Contest:
     participants = test_set.participants
     lines = {entrant.system.name: [test.hypotheses for test in entrant.tests] for entrant in participants}
     found = compared(lines, test_set.references)
@@ -164,7 +161,7 @@ def _among_themselves(test_set: TestSet) -> Contest:
     return Contest(test_set.title, entries, found)
 
 
-def _of_experiment(experiment: Experiment, rows: Rows, folder: Path, systems: Sequence[System]) -> Contest | None:
+def _of_experiment(experiment: Experiment, rows: CorpusRows, folder: Path, systems: Sequence[System]) -> Contest | None:
     """What the table says on one corpus; None where it has not begun, or some of its runs lie outside of the report."""
     owners = {run.folder: (system, run) for system in systems for run in system.runs}
     done = {label: [run.folder for run in runs] for label, runs in rows.done.items()}

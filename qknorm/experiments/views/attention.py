@@ -22,7 +22,7 @@ from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.figures import legend_below, look, panels, save, shades
 from qknorm.experiments.formats import Table
 from qknorm.experiments.page import Answer, Picture
-from qknorm.experiments.results import Contest, RunResult, contests_of
+from qknorm.experiments.results import CorpusRows, RunResult, contests_of
 from qknorm.runs.run import Run
 
 KINDS = {
@@ -73,7 +73,7 @@ def _numbers(label: str, entropies: Tensor) -> list[str]:
     return [label, *(f"{float(value):.3f}" for value in values), str(len(entropies))]
 
 
-def _looks(contest: Contest) -> Looks:
+def _looks(contest: CorpusRows) -> Looks:
     folders = {label: [run.folder for run in runs] for label, runs in contest.done.items()}
     translators = {label: [Translator.load(run) for run in runs] for label, runs in folders.items()}
     firsts = {label: runs[0] for label, runs in translators.items()}
@@ -87,7 +87,7 @@ def _looks(contest: Contest) -> Looks:
     )
 
 
-def _sharper(contest: Contest, first: str) -> Iterator[str]:
+def _sharper(contest: CorpusRows, first: str) -> Iterator[str]:
     """Whether and when the reference was sharper than each system, in the mean of all heads of a kind."""
     for kind in KINDS:
         courses = {label: course([run.folder for run in runs], kind) for label, runs in contest.done.items()}

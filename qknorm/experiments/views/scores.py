@@ -20,7 +20,7 @@ from qknorm.experiments.experiment import Experiment
 from qknorm.experiments.figures import COLOURS, save
 from qknorm.experiments.formats import Table
 from qknorm.experiments.page import Answer, Picture
-from qknorm.experiments.results import Contest, Entrant, RunResult, contests_of
+from qknorm.experiments.results import CorpusRows, Entrant, RunResult, contests_of
 from qknorm.tasks.table import TASKS
 
 _ROW_HEIGHT, _FRAME_HEIGHT = 0.32, 1.3  # inches
@@ -87,13 +87,13 @@ def how_scored(as_tokens: bool) -> str:
     return "that of Moses' tokens (multi-bleu)" if as_tokens else "SacreBLEU of the text"
 
 
-def rows_of(experiment: Experiment, contest: Contest, among: Compared) -> list[Row]:
+def rows_of(experiment: Experiment, contest: CorpusRows, among: Compared) -> list[Row]:
     """The numbers of one corpus, those of rows that were not run among them."""
     by_label = {row.name: row for row in among.rows}
     return [_row(experiment, contest, entrant, by_label.get(entrant.label)) for entrant in contest.entrants]
 
 
-def _row(experiment: Experiment, contest: Contest, entrant: Entrant, ours: Comparison | None) -> Row:
+def _row(experiment: Experiment, contest: CorpusRows, entrant: Entrant, ours: Comparison | None) -> Row:
     """With what its finished runs measured. Where only first seeds are compared, all of it is theirs."""
     row = _published(experiment, contest, entrant)
     done = entrant.done[: ours.seeds] if ours else entrant.done
@@ -123,7 +123,7 @@ def _row(experiment: Experiment, contest: Contest, entrant: Entrant, ours: Compa
     )
 
 
-def _published(experiment: Experiment, contest: Contest, entrant: Entrant) -> Row:
+def _published(experiment: Experiment, contest: CorpusRows, entrant: Entrant) -> Row:
     row, table, pair = Row(contest.title, entrant.label), experiment.table, pair_of(contest.corpus)
     if table is None or (paper := table.published(entrant.name, pair)) is None:
         return row
@@ -181,7 +181,7 @@ def rate_of(row: Row) -> str:
 
 
 def _draw(
-    experiment: Experiment, contests: Sequence[Contest], rows: Sequence[Row], found: Sequence[Compared], folder: Path
+    experiment: Experiment, contests: Sequence[CorpusRows], rows: Sequence[Row], found: Sequence[Compared], folder: Path
 ) -> list[Picture]:
     """How far each row of a corpus is from its reference."""
     pictures = []

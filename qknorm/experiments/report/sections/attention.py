@@ -14,7 +14,7 @@ from qknorm.attention.watch import normalized_entropy
 from qknorm.data.subwords import SPECIAL_PIECES, Scheme
 from qknorm.decoding.translator import Explanation, Translator
 from qknorm.errors import InputError
-from qknorm.experiments.report.contests import Material, Participant, TestSet
+from qknorm.experiments.report.contests import Material, Participant, SharedTest
 from qknorm.experiments.report.section import Section
 from qknorm.models.translator import TAUGHT_HEAD
 
@@ -41,7 +41,7 @@ class AttentionSection(Section):
         return [cls(*_explained(material.test_sets))] if material.test_sets else []
 
 
-def _explained(test_sets: Sequence[TestSet]) -> tuple[list[dict[str, Any]], list[str]]:
+def _explained(test_sets: Sequence[SharedTest]) -> tuple[list[dict[str, Any]], list[str]]:
     """For each test set and system the same sentences, fewer where the models are large."""
     data: list[dict[str, Any]] = []
     notes: list[str] = []

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Self
 
 from qknorm.evaluation.scores import sentence_chrf
-from qknorm.experiments.report.contests import Material, Participant, TestSet
+from qknorm.experiments.report.contests import Material, Participant, SharedTest
 from qknorm.experiments.report.section import Section
 from qknorm.metrics.script import is_spaceless
 
@@ -65,7 +65,7 @@ class ExamplesSection(Section):
         return [cls(by_test_set, len(material.systems) > 1)] if by_test_set else []
 
 
-def _groups(test_set: TestSet) -> list[Chosen]:
+def _groups(test_set: SharedTest) -> list[Chosen]:
     """Of one system, or of the first beside the best of the others; the first seed speaks for a system."""
     first, *others = test_set.participants
     compared = [first, max(others, key=lambda participant: participant.mean("bleu"))] if others else [first]
@@ -99,7 +99,7 @@ def _groups(test_set: TestSet) -> list[Chosen]:
     return [group for group in groups if group.examples]
 
 
-def _example(test_set: TestSet, compared: Sequence[Participant], scores: Sequence[float], row: int) -> Example:
+def _example(test_set: SharedTest, compared: Sequence[Participant], scores: Sequence[float], row: int) -> Example:
     hypotheses, reference = [entry.tests[0].hypotheses[row] for entry in compared], test_set.references[row]
     return Example(
         row + 1,
