@@ -159,6 +159,13 @@ class DataRecipe(DirectionRecipe):
             raise ValueError("with data.pairs, the texts are given in each pair: corpus, or source and target")
         if not self.pairs and not self._has_origin():
             raise ValueError("give either data.corpus, or both data.source and data.target, or data.pairs")
+        for text in self.extra:
+            own = {code for direction in self.directions for code in enumerate(direction.languages)}
+            if own.isdisjoint(enumerate(text.languages)):
+                raise ValueError(
+                    f"{text.source} and {text.target} are {' and '.join(text.languages)}, neither of which is on this "
+                    "side of your own pairs: are the two the wrong way round?"
+                )
         names = ["-".join(direction.languages) for direction in self.directions]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)

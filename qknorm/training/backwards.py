@@ -25,7 +25,7 @@ from qknorm.runs.recipe import BorrowedRecipe, Recipe, checked, laid_over_plan, 
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen, duration
 from qknorm.training import planner
-from qknorm.training.doubts import is_in_other_language
+from qknorm.training.doubts import is_in_other_language, is_in_unknown_language
 from qknorm.training.sets import prepared_text
 
 _FEWEST_WORDS, _MOST_WORDS = 3, 80  # of a sentence that is worth translating back
@@ -52,7 +52,7 @@ def with_back_translations(recipe: Recipe, folder: Path, console: Screen, train:
     began = time.monotonic()
     if not run.tests():
         console.print(f"First a model of the opposite direction, to translate text back: {duration(minutes * 60)}.")
-        backwards = processes.from_first(lambda: _backwards(recipe, minutes, run.folder))
+        backwards = processes.from_first(lambda: _backwards(recipe, minutes, run.folder, console))
         try:
             train(backwards, run.folder, console, run.is_begun)
         except KeyboardInterrupt:
@@ -65,7 +65,7 @@ def with_back_translations(recipe: Recipe, folder: Path, console: Screen, train:
     )
 
 
-def _backwards(recipe: Recipe, minutes: float, folder: Path) -> Recipe:
+def _backwards(recipe: Recipe, minutes: float, folder: Path, console: Screen) -> Recipe:
     """The recipe of the opposite direction: the same sets, the other way round."""
     given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
     parallel = [extra for extra in recipe.data.extra if extra.source is not None]
@@ -74,7 +74,7 @@ def _backwards(recipe: Recipe, minutes: float, folder: Path) -> Recipe:
     prepared = prepared_text(plan.data, None if "merges" in given["data"] else planner.merges_for)
     for extra in recipe.data.extra:
         if extra.source is None:
-            _check(Path(extra.target), prepared)
+            _check(Path(extra.target), prepared, console)
     source, target = recipe.data.languages
     files = _written(prepared, folder / _TEXT)
     turned = {**files, "languages": (target, source), "extra": [_turned(extra).model_dump() for extra in parallel]}
@@ -95,12 +95,14 @@ def _written(prepared: Prepared, folder: Path) -> dict[str, object]:
     return {"source": files["train"][0], "target": files["train"][1], "dev": files["dev"], "test": files["test"]}
 
 
-def _check(file: Path, prepared: Prepared) -> None:
-    """An InputError about a text that would be no use, before any time is spent."""
-    train = prepared.directions[0].train
-    lines = _worth_translating(file, Convention.of(train.targets), prepared.directions[0].files.languages[1])
+def _check(file: Path, prepared: Prepared, console: Screen) -> None:
+    """An InputError about a text that would be no use, before any time is spent; or a doubt."""
+    train, code = prepared.directions[0].train, prepared.directions[0].files.languages[1]
+    lines = _worth_translating(file, Convention.of(train.targets), code)
     if is_in_other_language(lines, train.targets, train.sources):
         raise InputError(f"{file} is in the language that is translated from; text in the other one is wanted")
+    if is_in_unknown_language(lines, train.targets):
+        console.print(f"warning: {file} has hardly a word of your text in {code}: is it in that language?")
 
 
 def _turned(extra: BorrowedRecipe) -> BorrowedRecipe:

@@ -15,6 +15,8 @@ _LINES_COUNTED = 20_000  # of the training text, spread over all of it
 _MUCH_MORE = 2  # times as frequent: words that both languages have are not
 _MOST = 4  # times as many words speak for the other language as for the own; in the right order it is the reverse
 _ENOUGH_WORDS = 0.3  # of a side: a few names in a text that is otherwise unknown say nothing
+_FEW_KNOWN = 0.4  # of the share that half of a text has of the other: another language has less, another genre more
+_SAYS_SOMETHING = 0.2  # of the words of a text in its other half: without spaces between words there are none
 
 _KEEPING = {
     "duplicate": "keep_duplicates=true",
@@ -50,13 +52,16 @@ def of_any_text(prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
 def of_borrowed(text: PreparedDirection, own: PreparedDirection) -> Iterator[str]:
     """About text that is borrowed: in one language with one's own, it may be the other way round."""
     source, target = own.files.languages
+    files = text.files.source, text.files.target
     for side, code, lines in zip((0, 1), text.files.languages, (text.train.sources, text.train.targets), strict=True):
         known = (own.train.sources, own.train.targets)
         if code in (source, target):
             is_target = code == target
             if is_in_other_language(lines, known[is_target], known[not is_target]):
-                file = (text.files.source, text.files.target)[side]
-                yield f"{file} has mostly words of {(target, source)[is_target]}: are the borrowed files swapped?"
+                other = (target, source)[is_target]
+                yield f"{files[side]} has mostly words of {other}: are the borrowed files swapped?"
+            elif is_in_unknown_language(lines, known[is_target]):
+                yield f"{files[side]} has hardly a word of your text in {code}: is it in that language?"
 
 
 def _little_is_left(prepared: PreparedDirection, dropped: Path) -> Iterator[str]:
@@ -93,6 +98,17 @@ def _in_other_languages(prepared: PreparedDirection, given: Mapping[str, Files])
 def is_in_other_language(lines: Sequence[str], own: Sequence[str], other: Sequence[str]) -> bool:
     """Whether lines have mostly words of the other of two texts."""
     return _are_of_other(_words(lines), _words(own), _words(other))
+
+
+def is_in_unknown_language(lines: Sequence[str], own: Sequence[str]) -> bool:
+    """Whether lines have hardly a word of a text, much fewer than one half of it has of the other."""
+    usual = _known(_words(own[1::2]), _words(own[::2]))
+    return usual > _SAYS_SOMETHING and _known(_words(lines), _words(own)) < _FEW_KNOWN * usual
+
+
+def _known(words: Counter[str], others: Counter[str]) -> float:
+    """The share of words that others have, too."""
+    return sum(count for word, count in words.items() if word in others) / max(words.total(), 1)
 
 
 def _words(lines: Sequence[str]) -> Counter[str]:

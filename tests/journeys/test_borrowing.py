@@ -125,6 +125,10 @@ def test_what_a_weak_model_translates_back_is_not_learned_from(
         (("recipe.yaml", "--mono-target", "train.gl"), "belong to --src and --tgt; a recipe has data.extra"),
         ((*OWN, "--related", "none.txt", "train.gl"), "none.txt"),
         ((*OWN, "--related", "short.txt", "train.gl"), "short.txt"),
+        (
+            (*OWN, "--related", "train.gl", "other.xx"),
+            "are gl and xx, neither of which is on this side of your own pairs",
+        ),
         ((*OWN, "--mono-target", "short.txt"), "no sentence of 3 to 80 words to translate back"),
         ((*OWN, "--mono-target", "train.en"), "train.en is in the language that is translated from"),
         ((*OWN, "extra=[{kind: target, target: train.gl, languages: [en, gl]}]", "minutes=null"), "give it minutes"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from qknorm.data.phrasebook import pairs as phrases
 from qknorm.data.textfiles import write_lines
 from qknorm.runs.recipe import DataRecipe
-from qknorm.training.doubts import doubts
+from qknorm.training.doubts import doubts, is_in_unknown_language
 from qknorm.training.sets import prepared_text
 
 Pairs = list[tuple[str, str]]
@@ -105,3 +105,13 @@ def test_close_languages_are_told_apart_or_left_alone(tmp_path: Path) -> None:
 def test_sentences_in_the_right_order_raise_no_doubt(tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
     drawn = random.sample(EN_GL, 200)
     assert of(tmp_path_factory.mktemp("drawn"), drawn[50:], drawn[:50]) == []
+
+
+def test_a_text_in_a_language_that_is_not_ones_own_is_unknown_and_one_without_spaces_says_nothing() -> None:
+    english, galician = ([pair[side] for pair in EN_GL] for side in (0, 1))
+    assert is_in_unknown_language(galician, english)
+    assert is_in_unknown_language([line[::-1] for line in english], english)
+    assert not is_in_unknown_language(english[::2], english[1::2])
+    assert not is_in_unknown_language(
+        [line.replace(" ", "") for line in galician], [line.replace(" ", "") for line in english]
+    )
