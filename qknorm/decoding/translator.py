@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -22,6 +24,7 @@ from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
+from qknorm.models.ensemble import Ensemble, Stepwise
 from qknorm.models.translator import TAUGHT_HEAD, Direction, TranslatorModel
 from qknorm.processes import command_to_resume
 from qknorm.runs.translator_run import TranslatorRun, make_model
@@ -109,6 +112,7 @@ class Translator:
     longest: of each of them, the source pieces of its longest sentence in training; a longer line is split.
     taught: whether an attention head was taught the alignment, which `alignment` reads from it.
     pipeline: what was done to each line that the model learned from.
+    others: models that translate together with it, whose directions have the same names. Attention is the first one's.
     """
 
     def __init__(
@@ -120,11 +124,13 @@ class Translator:
         longest: Mapping[Direction, int | None] | None = None,
         taught: bool = False,
         pipeline: TextPipeline | None = None,
+        others: Sequence[TranslatorModel] = (),
     ) -> None:
         self.model, self.subwords, self.taught = model, subwords, taught
+        self._said_by: Stepwise = Ensemble([model, *others]) if others else model
         self.direction = direction or model.directions[0]
         self.pipeline = pipeline or TextPipeline()
-        self._longest = longest or {}
+        self._longest = {way.name: pieces for way, pieces in (longest or {}).items()}
         self.settings = settings or BeamSettings()
         self.decoder: Decoder = Beam(self.settings)
 
@@ -151,6 +157,37 @@ class Translator:
             pipeline=recipe.data.pipeline,
         )
 
+    @classmethod
+    def ensemble(cls, *folders: str | Path, pair: str | None = None) -> Translator:
+        """Load runs that translate together: the mean of their probabilities counts at each piece.
+
+        They share vocabulary and text pipeline, as seeds of one recipe do. The first one's settings hold.
+        """
+        first, *others = (cls.load(folder, pair) for folder in folders)
+        for folder, other in zip(folders[1:], others, strict=True):
+            if (doubt := first._unlike(other)) is not None:
+                raise InputError(f"{folder} and {folders[0]} cannot translate together: {doubt}")
+        longest = {way: first._longest_of_all(way, others) for way in first.directions}
+        models, taught = [other.model for other in others], first.taught
+        return cls(
+            first.model, first.subwords, first.settings, first.direction, longest, taught, first.pipeline, models
+        )
+
+    def _unlike(self, other: Translator) -> str | None:
+        """Why no ensemble has both, if there is a reason."""
+        if not self.subwords.is_same_as(other.subwords):
+            return "they have different vocabularies; train on the same files, with seed=2, or with --from"
+        if self.direction.name != other.direction.name:
+            return f"one translates {other.direction.name}, the other {self.direction.name}"
+        if self.pipeline.key != other.pipeline.key:
+            return "they read lines in different ways (data.tidy, data.keep)"
+        return None
+
+    def _longest_of_all(self, way: Direction, others: Iterable[Translator]) -> int | None:
+        """What none of them would have to split, as far as that is known."""
+        known = [translator._longest.get(way.name) for translator in (self, *others)]
+        return min(filter(None, known), default=None)
+
     @property
     def source(self) -> str:
         """The code of the language that is read."""
@@ -164,12 +201,12 @@ class Translator:
     @property
     def directions(self) -> tuple[Direction, ...]:
         """All that the model translates."""
-        return self.model.directions
+        return tuple(self._said_by.directions)
 
     @property
     def longest(self) -> int | None:
         """Source pieces of the longest sentence in training, if that is known."""
-        return self._longest.get(self.direction)
+        return self._longest.get(self.direction.name)
 
     def with_direction(self, pair: str) -> Translator:
         """Return the same model for another of its language pairs, such as "gl-en"."""
@@ -309,7 +346,7 @@ class Translator:
         hypotheses: list[list[Hypothesis]] = [[] for _ in sentences]
         rows = sorted(range(len(sentences)), key=lambda row: len(sentences[row].pieces))
         for batch in self._batches(rows, sentences):
-            results = self.decoder.decode(self.model, [sentences[row] for row in batch], self.direction)
+            results = self.decoder.decode(self._said_by, [sentences[row] for row in batch], self.direction)
             for row, result in zip(batch, results, strict=True):
                 hypotheses[row] = result
         return hypotheses
@@ -364,6 +401,14 @@ class Translator:
         note = _REPAIRED if kept.fits(reads, text) else _NOT_KEPT
         return _Written(replace(made.hypothesis, pieces=pieces, piece_scores=[]), text, note)
 
+    def confidence(self, translation: Translation) -> float:
+        """Return the mean probability of a translation's pieces, as a geometric mean: from 0 to 1, 1 for no pieces.
+
+        Of the numbers tried, it tells best how good a translation is (docs/results.md), whatever its length.
+        """
+        scores = [score for part in translation.parts for score in self.piece_scores(part)]
+        return math.exp(fmean(scores)) if scores else 1.0
+
     def piece_scores(self, part: TranslatedPart) -> list[float]:
         """Return the log-probability of each piece of a part, `</s>` included."""
         known = part.target.piece_scores
@@ -372,12 +417,13 @@ class Translator:
     @torch.inference_mode()
     def _piece_scores(self, source: Sequence[int], target: Sequence[int]) -> list[float]:
         """The log-probability of each piece of a given translation, EOS included."""
-        device, vocabulary = self.model.languages.device, self.model.target_vocabulary(self.direction)
-        state = self.model.start(torch.tensor([[*source, EOS]], device=device), self.direction)
+        model, device = self._said_by, self.model.languages.device
+        vocabulary = model.target_vocabulary(self.direction)
+        state = model.start(torch.tensor([[*source, EOS]], device=device), self.direction)
         scores = []
         for last, piece in zip([BOS, *target], [*target, EOS], strict=True):
             log_probabilities = torch.full((len(self.subwords),), -torch.inf, device=device)
-            logits = self.model.step(torch.tensor([last], device=device), state)[0]
+            logits = model.step(torch.tensor([last], device=device), state)[0]
             log_probabilities[vocabulary] = logits.log_softmax(-1)
             scores.append(float(log_probabilities[piece]))
         return scores

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import random
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, Self
 
 import pytest
@@ -24,6 +26,8 @@ from qknorm.decoding.decoders import DECODERS, make_decoder
 from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.translator import word_links
 from qknorm.errors import InputError
+from qknorm.evaluation.scores import sentence_chrf
+from qknorm.models.ensemble import Stepwise
 from qknorm.models.translator import Direction, TranslatorModel
 from qknorm.runs import checkpoint
 from tests.models.test_translator import TINY
@@ -71,6 +75,19 @@ def test_a_translation_does_not_depend_on_its_batch(translator: Translator, line
         order = random.Random(0).sample(range(len(lines)), len(lines))
         shuffled = translator.translate([lines[row] for row in order])
         assert shuffled == [together[row][0].text for row in order]
+
+
+def test_what_a_model_is_less_sure_of_is_worse(translator: Translator, trained_run: Path) -> None:
+    """The half with the lower confidence has the lower chrF, and a line of two sentences lies between theirs."""
+    source, references = ([*read_lines(trained_run / "test" / name)] for name in ("source.txt", "references.txt"))
+    made = [best for (best,) in translator.translations(source)]
+    quality = sentence_chrf([best.text for best in made], references)
+    order = sorted(range(len(made)), key=lambda row: translator.confidence(made[row]))
+    worse, better = ([quality[row] for row in half] for half in (order[: len(order) // 2], order[len(order) // 2 :]))
+    assert fmean(worse) < fmean(better) - 5
+    least, most = made[order[0]], made[order[-1]]
+    both = replace(least, parts=[*least.parts, *most.parts])
+    assert translator.confidence(least) < translator.confidence(both) < translator.confidence(most) <= 1
 
 
 def test_one_string_is_refused(translator: Translator) -> None:
@@ -170,6 +187,46 @@ def test_a_model_that_was_not_taught_has_no_alignment(translator: Translator) ->
         translator.alignment(best)
 
 
+class TestEnsemble:
+    def test_a_run_beside_itself_translates_as_it_does_alone(
+        self, translator: Translator, trained_run: Path, lines: list[str]
+    ) -> None:
+        together = Translator.ensemble(trained_run, trained_run)
+        results = [[best for (best,) in one.translations(lines)] for one in (translator, together)]
+        alone, both = ([(one.text, one.notes) for one in result] for result in results)
+        assert alone == both
+        assert [one.score for one in results[0]] == pytest.approx([one.score for one in results[1]], abs=1e-4)
+        assert (together.longest, together.directions) == (translator.longest, translator.directions)
+        scores = [one.explain(lines[0], "Nin falar.").piece_scores for one in (translator, together)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+    def test_what_is_longer_than_any_of_them_has_read_is_cut(self, trained_run: Path, tmp_path: Path) -> None:
+        other = copied(trained_run, tmp_path, "corpus.json", r'"longest_source": \d+', '"longest_source": 5')
+        assert Translator.ensemble(trained_run, other).longest == 5
+
+    @pytest.mark.parametrize(
+        ("file", "old", "new", "doubt"),
+        [
+            ("pairs.json", '"target": "[^"]*"', '"target": "pt"', r"one translates \w+-pt, the other"),
+            ("recipe.yaml", "tidy: false", "tidy: true", "they read lines in different ways"),
+        ],
+    )
+    def test_runs_that_do_not_go_together_are_refused(
+        self, trained_run: Path, tmp_path: Path, file: str, old: str, new: str, doubt: str
+    ) -> None:
+        with pytest.raises(InputError, match=f"run and {trained_run} cannot translate together: {doubt}"):
+            Translator.ensemble(trained_run, copied(trained_run, tmp_path, file, old, new))
+
+
+def copied(run: Path, folder: Path, file: str, old: str, new: str) -> Path:
+    """A copy of a run, one of whose files is another."""
+    shutil.copytree(run, other := folder / "run")
+    text, count = re.subn(old, new, (other / file).read_text(encoding="utf-8"))
+    assert count
+    (other / file).write_text(text, encoding="utf-8")
+    return other
+
+
 @dataclass(frozen=True)
 class Careless(Decoder):
     """In place of a search: says what it read with so many changes, and one less in each further hypothesis."""
@@ -186,7 +243,7 @@ class Careless(Decoder):
 
     def decode(
         self,
-        model: TranslatorModel,  # noqa: ARG002
+        model: Stepwise,  # noqa: ARG002
         sentences: Sequence[Sentence],
         direction: Direction,  # noqa: ARG002
     ) -> list[list[Hypothesis]]:
@@ -264,6 +321,7 @@ class TestKeeping:
         lines = [f"{line} <br class='a b'/> a" for line in generated(20)]
         for line, (best,) in zip(lines, translator.translations(lines), strict=True):
             for part in best.parts:
+                assert 0 <= translator.confidence(best) <= 1
                 assert len(translator.piece_scores(part)) == len(translator.spelled(part.target.pieces))
             words = [len(text.split()) for text in (line, best.text)]
             for source, target in translator.alignment(best):
