@@ -192,8 +192,9 @@ class _InJson:
             yield json.dumps(content, ensure_ascii=False).encode() + b"\n"
 
     def _translation(self, translation: Translation) -> dict[str, Any]:
-        confidence = round(self.translator.confidence(translation), 4)
-        content = {"text": translation.text, "score": round(translation.score, 6), "confidence": confidence}
+        content: dict[str, Any] = {"text": translation.text, "score": round(translation.score, 6)}
+        if (confidence := self.translator.confidence(translation)) is not None:
+            content["confidence"] = round(confidence, 4)
         if not self.pieces:
             return content
         spelled, scores = self.translator.spelled, self.translator.piece_scores

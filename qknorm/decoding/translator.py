@@ -27,6 +27,7 @@ from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
 from qknorm.models.ensemble import Ensemble, Stepwise
 from qknorm.models.translator import TAUGHT_HEAD, Direction, TranslatorModel
 from qknorm.processes import command_to_resume
+from qknorm.runs.contents import Calibration
 from qknorm.runs.translator_run import TranslatorRun, make_model
 
 LINES_AT_ONCE = 1024
@@ -113,6 +114,7 @@ class Translator:
     taught: whether an attention head was taught the alignment, which `alignment` reads from it.
     pipeline: what was done to each line that the model learned from.
     others: models that translate together with it, whose directions have the same names. Attention is the first one's.
+    calibrations: by the names of directions, what can be expected of translations.
     """
 
     def __init__(
@@ -125,12 +127,14 @@ class Translator:
         taught: bool = False,
         pipeline: TextPipeline | None = None,
         others: Sequence[TranslatorModel] = (),
+        calibrations: Mapping[str, Calibration] | None = None,
     ) -> None:
         self.model, self.subwords, self.taught = model, subwords, taught
         self._said_by: Stepwise = Ensemble([model, *others]) if others else model
         self.direction = direction or model.directions[0]
         self.pipeline = pipeline or TextPipeline()
         self._longest = {way.name: pieces for way, pieces in (longest or {}).items()}
+        self._calibrations = calibrations or {}
         self.settings = settings or BeamSettings()
         self.decoder: Decoder = Beam(self.settings)
 
@@ -155,6 +159,7 @@ class Translator:
             {way: text.longest_source for way, text in zip(own, run.corpus.pairs, strict=False)},
             taught=recipe.training.taught > 0,
             pipeline=recipe.data.pipeline,
+            calibrations=run.calibrations,
         )
 
     @classmethod
@@ -167,6 +172,8 @@ class Translator:
         for folder, other in zip(folders[1:], others, strict=True):
             if (doubt := first._unlike(other)) is not None:
                 raise InputError(f"{folder} and {folders[0]} cannot translate together: {doubt}")
+        if not others:
+            return first
         longest = {way: first._longest_of_all(way, others) for way in first.directions}
         models, taught = [other.model for other in others], first.taught
         return cls(
@@ -401,13 +408,18 @@ class Translator:
         note = _REPAIRED if kept.fits(reads, text) else _NOT_KEPT
         return _Written(replace(made.hypothesis, pieces=pieces, piece_scores=[]), text, note)
 
-    def confidence(self, translation: Translation) -> float:
-        """Return the mean probability of a translation's pieces, as a geometric mean: from 0 to 1, 1 for no pieces.
-
-        Of the numbers tried, it tells best how good a translation is (docs/results.md), whatever its length.
-        """
+    def probability(self, translation: Translation) -> float:
+        """Return the geometric mean of the probabilities of a translation's pieces; 1 for a blank line."""
         scores = [score for part in translation.parts for score in self.piece_scores(part)]
         return math.exp(fmean(scores)) if scores else 1.0
+
+    def confidence(self, translation: Translation) -> float | None:
+        """Return the chrF to expect of a translation, from 0 to 1, as dev lines of such a probability had it.
+
+        None for an ensemble, and for runs whose confidence was not calibrated at their end.
+        """
+        calibration = self._calibrations.get(self.direction.name)
+        return None if calibration is None else calibration.expected(self.probability(translation))
 
     def piece_scores(self, part: TranslatedPart) -> list[float]:
         """Return the log-probability of each piece of a part, `</s>` included."""

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any, ClassVar, Self
 
 import pytest
@@ -26,7 +25,6 @@ from qknorm.decoding.decoders import DECODERS, make_decoder
 from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.translator import word_links
 from qknorm.errors import InputError
-from qknorm.evaluation.scores import sentence_chrf
 from qknorm.models.ensemble import Stepwise
 from qknorm.models.translator import Direction, TranslatorModel
 from qknorm.runs import checkpoint
@@ -59,7 +57,17 @@ def test_loading_reads_each_file_once_and_the_optimiser_never(
         monkeypatch.delattr(checkpoint, name)
     Translator.load(trained_run)
     assert opened == dict.fromkeys(
-        ["recipe.yaml", "pairs.json", "tokenizer.json", "corpus.json", "best", "state.json", "model.safetensors"], 1
+        [
+            "recipe.yaml",
+            "pairs.json",
+            "tokenizer.json",
+            "corpus.json",
+            "confidence.json",
+            "best",
+            "state.json",
+            "model.safetensors",
+        ],
+        1,
     )
 
 
@@ -77,17 +85,14 @@ def test_a_translation_does_not_depend_on_its_batch(translator: Translator, line
         assert shuffled == [together[row][0].text for row in order]
 
 
-def test_what_a_model_is_less_sure_of_is_worse(translator: Translator, trained_run: Path) -> None:
-    """The half with the lower confidence has the lower chrF, and a line of two sentences lies between theirs."""
-    source, references = ([*read_lines(trained_run / "test" / name)] for name in ("source.txt", "references.txt"))
-    made = [best for (best,) in translator.translations(source)]
-    quality = sentence_chrf([best.text for best in made], references)
-    order = sorted(range(len(made)), key=lambda row: translator.confidence(made[row]))
-    worse, better = ([quality[row] for row in half] for half in (order[: len(order) // 2], order[len(order) // 2 :]))
-    assert fmean(worse) < fmean(better) - 5
-    least, most = made[order[0]], made[order[-1]]
-    both = replace(least, parts=[*least.parts, *most.parts])
-    assert translator.confidence(least) < translator.confidence(both) < translator.confidence(most) <= 1
+def test_a_line_is_as_probable_as_its_pieces(translator: Translator) -> None:
+    """Of two sentences, between theirs."""
+    made = [best for (best,) in translator.translations(["I eat.", "жжж 😀", "The house is red."])]
+    made.sort(key=translator.probability)
+    both = replace(made[0], parts=[*made[0].parts, *made[-1].parts])
+    low, middle, high = map(translator.probability, (made[0], both, made[-1]))
+    assert 0 < low < middle < high <= 1
+    assert translator.probability(replace(made[0], parts=[])) == 1
 
 
 def test_one_string_is_refused(translator: Translator) -> None:
@@ -321,7 +326,7 @@ class TestKeeping:
         lines = [f"{line} <br class='a b'/> a" for line in generated(20)]
         for line, (best,) in zip(lines, translator.translations(lines), strict=True):
             for part in best.parts:
-                assert 0 <= translator.confidence(best) <= 1
+                assert 0 <= translator.probability(best) <= 1
                 assert len(translator.piece_scores(part)) == len(translator.spelled(part.target.pieces))
             words = [len(text.split()) for text in (line, best.text)]
             for source, target in translator.alignment(best):

@@ -18,6 +18,7 @@ import pytest
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.decoding.decoders import make_decoder
+from qknorm.runs.contents import Calibrations
 from tests.journeys.conftest import Command
 from tests.journeys.test_command import run
 
@@ -70,7 +71,7 @@ def test_an_output_is_not_written_over_a_file_by_accident_nor_into_a_new_folder(
     assert translate("-o", "/dev/null", stdin=b"I eat.\n").code == 0
 
 
-def test_json_tells_all(translate: Command) -> None:
+def test_json_tells_all(translate: Command, trained_run: Path) -> None:
     done = translate("--json", "--pieces", "--attention", "--n-best", "2", stdin=b"The house is red.\n\n")
     first, blank = (json.loads(line) for line in done.out.split("\n")[:-1])
     assert (first["line"], first["source"]) == (1, "The house is red.")
@@ -79,7 +80,9 @@ def test_json_tells_all(translate: Command) -> None:
     assert len(best["pieces"]) == len(best["piece_scores"])
     penalty = ((5 + len(best["pieces"])) / 6) ** 0.6
     assert best["score"] == pytest.approx(sum(best["piece_scores"]) / penalty, abs=1e-4)
-    assert best["confidence"] == pytest.approx(geometric_mean(map(exp, best["piece_scores"])), abs=1e-4)
+    calibration = Calibrations.of_file(trained_run / "confidence.json").by_direction["src-tgt"]
+    probability = geometric_mean(map(exp, best["piece_scores"]))
+    assert best["confidence"] == pytest.approx(calibration.expected(probability), abs=1e-4)
     (maps,) = first["attention"]
     assert maps["target_pieces"] == best["pieces"]
     cross = maps["cross"]
@@ -88,11 +91,18 @@ def test_json_tells_all(translate: Command) -> None:
         assert len(head) == len(maps["target_pieces"])
         assert all(len(row) == len(maps["source_pieces"]) and abs(sum(row) - 1) < 0.01 for row in head)
     assert blank["translations"] == [
-        {"text": "", "score": 0.0, "confidence": 1.0, "pieces": [], "piece_scores": []}
+        {"text": "", "score": 0.0, "confidence": round(calibration.expected(1), 4), "pieces": [], "piece_scores": []}
     ]
     assert blank["attention"] == []
     (told,) = json.loads(translate("--json", stdin=b"I eat.\n").out)["translations"]
     assert told.keys() == {"text", "score", "confidence"}
+
+
+def test_a_run_of_an_earlier_version_tells_no_confidence(command: Command, trained_run: Path) -> None:
+    shutil.copytree(trained_run, "mine")
+    Path("mine/confidence.json").unlink()
+    (told,) = json.loads(command("translate", "mine", "--json", stdin=b"I eat.\n").out)["translations"]
+    assert told.keys() == {"text", "score"}
 
 
 def test_decoders_and_lengths_can_be_chosen(translate: Command) -> None:
@@ -163,6 +173,7 @@ def test_a_damaged_run_is_named(command: Command, trained_run: Path) -> None:
     for name, content, message in (
         ("checkpoints", None, "has no whole checkpoint; go on with: qknorm train 'my model' --resume"),
         ("corpus.json", "[]", "corpus.json is damaged"),
+        ("confidence.json", "[]", "confidence.json is damaged"),
         ("tokenizer.json", "{}", "tokenizer.json is damaged"),
         ("tokenizer.json", None, "tokenizer.json does not exist"),
         ("pairs.json", "{", "pairs.json is damaged"),
