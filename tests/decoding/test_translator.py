@@ -346,6 +346,13 @@ class TestKeeping:
         for line, (best,) in zip(lines, parrot(7).keeping(terms=terms).translations(lines), strict=True):
             assert best.text.count("a casa") >= len(re.findall(r"(?<!\w)the house(?!\w)", line))
 
+    @pytest.mark.parametrize("beam_size", [1, 3])
+    def test_an_ensemble_keeps_as_a_model_does(self, beam_size: int) -> None:
+        search = make_decoder("beam", BeamSettings(extra_length=3), 1, beam_size=beam_size)
+        together = parrot(0, others=[parrot(0).model], taught=True).with_decoder(search)
+        (made,) = together.keeping(terms={"the house": "a casa"}).translate(["the house %s be {0}"])
+        assert all(made.count(kept) == 1 for kept in ("a casa", "%s", "{0}"))
+
     def test_a_model_that_learned_no_signs_can_keep_nothing(self, translator: Translator) -> None:
         with pytest.raises(InputError, match="learned without placeholders"):
             translator.keeping(["x"])
