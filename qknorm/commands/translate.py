@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
 
 def translate(
-    run: Annotated[Path, typer.Argument(help="The folder of a trained run.")],
-    file: Annotated[
-        Path | None, typer.Argument(help="A text file, one sentence a line; without it, standard input is read.")
-    ] = None,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The folder of a trained run, or of several that translate together; after them a text file, one "
+            "sentence a line, or nothing: then standard input is read."
+        ),
+    ],
     pair: Annotated[str | None, typer.Option(help="Which language pair, such as en-gl, if there are several.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file, which appears when all is done.")
@@ -95,9 +98,10 @@ def translate(
     if temperature == math.inf:
         raise InputError("--temperature must be a finite number, not inf")
     refuse_to_replace([output] if output else [], force)
+    runs, file = _runs_and_file(runs)
     document = open_document(file)
 
-    translator = Translator.load(run, pair)
+    translator = Translator.ensemble(*runs, pair=pair)
     if keep or glossary:
         terms = read_glossary(glossary, translator.source, translator.target) if glossary else None
         translator = translator.keeping(keep or (), terms)
@@ -126,6 +130,14 @@ def translate(
             out.write(text)
             if output is None:
                 out.flush()
+
+
+def _runs_and_file(paths: list[Path]) -> tuple[list[Path], Path | None]:
+    """The last is a file, unless it is the only one or a run is in it."""
+    from qknorm.runs.run import Run
+
+    *runs, last = paths
+    return (runs, last) if runs and not Run(last).is_begun else (paths, None)
 
 
 def _told(results: Results) -> Iterator[list[Translation]]:
@@ -180,7 +192,9 @@ class _InJson:
             yield json.dumps(content, ensure_ascii=False).encode() + b"\n"
 
     def _translation(self, translation: Translation) -> dict[str, Any]:
-        content = {"text": translation.text, "score": round(translation.score, 6)}
+        content: dict[str, Any] = {"text": translation.text, "score": round(translation.score, 6)}
+        if (confidence := self.translator.confidence(translation)) is not None:
+            content["confidence"] = round(confidence, 4)
         if not self.pieces:
             return content
         spelled, scores = self.translator.spelled, self.translator.piece_scores

@@ -89,6 +89,10 @@ class Subwords:
         with replacing(path) as file:
             file.write(self._tokenizer.to_str(pretty=True).encode())
 
+    def is_same_as(self, other: Subwords) -> bool:
+        """Whether every text has the same pieces, by the same numbers."""
+        return bool(self._tokenizer.to_str() == other._tokenizer.to_str())
+
     def __len__(self) -> int:
         return len(self.pieces)
 

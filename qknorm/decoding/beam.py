@@ -22,7 +22,8 @@ from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
-from qknorm.models.translator import DecodingState, Direction, TranslatorModel
+from qknorm.models.ensemble import Growing, Stepwise
+from qknorm.models.translator import Direction
 from qknorm.ops.likeliest import likeliest
 
 # Two scores that are closer than this are a matter of rounding. In trained models the scores of one hypothesis differed
@@ -57,7 +58,7 @@ class Hypothesis:
 
 
 def beam_search(
-    model: TranslatorModel, sentences: Sequence[Sentence], settings: BeamSettings, direction: Direction
+    model: Stepwise, sentences: Sequence[Sentence], settings: BeamSettings, direction: Direction
 ) -> list[list[Hypothesis]]:
     """For each sentence the n best hypotheses of its beam, best first. The model must be in eval mode."""
     return searched(lambda chosen: Search(model, chosen, settings, direction), sentences)
@@ -82,13 +83,13 @@ class Search:
     """The hypotheses of all sentences that are still searched: `rows` = sentences × beam_size, beams side by side."""
 
     def __init__(
-        self, model: TranslatorModel, sentences: Sequence[Sentence], settings: BeamSettings, direction: Direction
+        self, model: Stepwise, sentences: Sequence[Sentence], settings: BeamSettings, direction: Direction
     ) -> None:
         self.model, self.settings = model, settings
         self.device = model.languages.device
         dtype = torch.promote_types(model.languages.dtype, torch.float32)
         source = Batch.of([sentence.pieces for sentence in sentences], [[] for _ in sentences]).source.to(self.device)
-        self.state: DecodingState = model.start(source, direction, settings.beam_size)
+        self.state: Growing = model.start(source, direction, settings.beam_size)
         self.vocabulary = model.target_vocabulary(direction)
         self.end = int((self.vocabulary == EOS).nonzero())
         self.active = torch.arange(len(sentences), device=self.device)

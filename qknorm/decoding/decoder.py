@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 
 from qknorm.decoding.beam import BeamSettings, Hypothesis
 from qknorm.decoding.sentence import Sentence
-from qknorm.models.translator import Direction, TranslatorModel
+from qknorm.models.ensemble import Stepwise
+from qknorm.models.translator import Direction
 
 
 class Decoder(ABC):
@@ -27,7 +28,5 @@ class Decoder(ABC):
         """How many hypotheses of a sentence are in memory at a time."""
 
     @abstractmethod
-    def decode(
-        self, model: TranslatorModel, sentences: Sequence[Sentence], direction: Direction
-    ) -> list[list[Hypothesis]]:
+    def decode(self, model: Stepwise, sentences: Sequence[Sentence], direction: Direction) -> list[list[Hypothesis]]:
         """Of each sentence at most as many hypotheses as it wants."""

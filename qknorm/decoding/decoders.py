@@ -14,7 +14,8 @@ from qknorm.decoding.decoder import Decoder
 from qknorm.decoding.sampling import Sampling
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
-from qknorm.models.translator import Direction, TranslatorModel
+from qknorm.models.ensemble import Stepwise
+from qknorm.models.translator import Direction
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,7 @@ class Beam(Decoder):
     def width(self, sentence: Sentence) -> int:  # noqa: ARG002
         return self.settings.beam_size
 
-    def decode(
-        self, model: TranslatorModel, sentences: Sequence[Sentence], direction: Direction
-    ) -> list[list[Hypothesis]]:
+    def decode(self, model: Stepwise, sentences: Sequence[Sentence], direction: Direction) -> list[list[Hypothesis]]:
         return beam_search(model, sentences, self.settings, direction)
 
 

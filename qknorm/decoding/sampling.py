@@ -16,7 +16,8 @@ from qknorm.decoding.beam import LEAST, BeamSettings, Hypothesis, Search, search
 from qknorm.decoding.decoder import Decoder
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
-from qknorm.models.translator import Direction, TranslatorModel
+from qknorm.models.ensemble import Stepwise
+from qknorm.models.translator import Direction
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,7 @@ class Sampling(Decoder):
     def width(self, sentence: Sentence) -> int:
         return sentence.n
 
-    def decode(
-        self, model: TranslatorModel, sentences: Sequence[Sentence], direction: Direction
-    ) -> list[list[Hypothesis]]:
+    def decode(self, model: Stepwise, sentences: Sequence[Sentence], direction: Direction) -> list[list[Hypothesis]]:
         each_once = [
             replace(sentence, n=1, key=f"{sentence.key} {number}")
             for sentence in sentences
@@ -63,7 +62,7 @@ class _Drawing(Search):
     """A search with one hypothesis per sentence that draws where beam search takes the best."""
 
     def __init__(
-        self, model: TranslatorModel, sentences: Sequence[Sentence], sampling: Sampling, direction: Direction
+        self, model: Stepwise, sentences: Sequence[Sentence], sampling: Sampling, direction: Direction
     ) -> None:
         super().__init__(model, sentences, replace(sampling.lengths, beam_size=1), direction)
         self.sampling = sampling

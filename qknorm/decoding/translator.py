@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -22,8 +24,10 @@ from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.splitting import join_parts, split_line
 from qknorm.errors import InputError
 from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
+from qknorm.models.ensemble import Ensemble, Stepwise
 from qknorm.models.translator import TAUGHT_HEAD, Direction, TranslatorModel
 from qknorm.processes import command_to_resume
+from qknorm.runs.contents import Calibration
 from qknorm.runs.translator_run import TranslatorRun, make_model
 
 LINES_AT_ONCE = 1024
@@ -109,6 +113,8 @@ class Translator:
     longest: of each of them, the source pieces of its longest sentence in training; a longer line is split.
     taught: whether an attention head was taught the alignment, which `alignment` reads from it.
     pipeline: what was done to each line that the model learned from.
+    others: models that translate together with it, whose directions have the same names. Attention is the first one's.
+    calibrations: by the names of directions, what can be expected of translations.
     """
 
     def __init__(
@@ -120,11 +126,15 @@ class Translator:
         longest: Mapping[Direction, int | None] | None = None,
         taught: bool = False,
         pipeline: TextPipeline | None = None,
+        others: Sequence[TranslatorModel] = (),
+        calibrations: Mapping[str, Calibration] | None = None,
     ) -> None:
         self.model, self.subwords, self.taught = model, subwords, taught
+        self._said_by: Stepwise = Ensemble([model, *others]) if others else model
         self.direction = direction or model.directions[0]
         self.pipeline = pipeline or TextPipeline()
-        self._longest = longest or {}
+        self._longest = {way.name: pieces for way, pieces in (longest or {}).items()}
+        self._calibrations = calibrations or {}
         self.settings = settings or BeamSettings()
         self.decoder: Decoder = Beam(self.settings)
 
@@ -149,7 +159,41 @@ class Translator:
             {way: text.longest_source for way, text in zip(own, run.corpus.pairs, strict=False)},
             taught=recipe.training.taught > 0,
             pipeline=recipe.data.pipeline,
+            calibrations=run.calibrations,
         )
+
+    @classmethod
+    def ensemble(cls, *folders: str | Path, pair: str | None = None) -> Translator:
+        """Load runs that translate together: the mean of their probabilities counts at each piece.
+
+        They share vocabulary and text pipeline, as seeds of one recipe do. The first one's settings hold.
+        """
+        first, *others = (cls.load(folder, pair) for folder in folders)
+        for folder, other in zip(folders[1:], others, strict=True):
+            if (doubt := first._unlike(other)) is not None:
+                raise InputError(f"{folder} and {folders[0]} cannot translate together: {doubt}")
+        if not others:
+            return first
+        longest = {way: first._longest_of_all(way, others) for way in first.directions}
+        models, taught = [other.model for other in others], first.taught
+        return cls(
+            first.model, first.subwords, first.settings, first.direction, longest, taught, first.pipeline, models
+        )
+
+    def _unlike(self, other: Translator) -> str | None:
+        """Why no ensemble has both, if there is a reason."""
+        if not self.subwords.is_same_as(other.subwords):
+            return "they have different vocabularies; train on the same files, with seed=2, or with --from"
+        if self.direction.name != other.direction.name:
+            return f"one translates {other.direction.name}, the other {self.direction.name}"
+        if self.pipeline.key != other.pipeline.key:
+            return "they read lines in different ways (data.tidy, data.keep)"
+        return None
+
+    def _longest_of_all(self, way: Direction, others: Iterable[Translator]) -> int | None:
+        """What none of them would have to split, as far as that is known."""
+        known = [translator._longest.get(way.name) for translator in (self, *others)]
+        return min(filter(None, known), default=None)
 
     @property
     def source(self) -> str:
@@ -164,12 +208,12 @@ class Translator:
     @property
     def directions(self) -> tuple[Direction, ...]:
         """All that the model translates."""
-        return self.model.directions
+        return tuple(self._said_by.directions)
 
     @property
     def longest(self) -> int | None:
         """Source pieces of the longest sentence in training, if that is known."""
-        return self._longest.get(self.direction)
+        return self._longest.get(self.direction.name)
 
     def with_direction(self, pair: str) -> Translator:
         """Return the same model for another of its language pairs, such as "gl-en"."""
@@ -309,7 +353,7 @@ class Translator:
         hypotheses: list[list[Hypothesis]] = [[] for _ in sentences]
         rows = sorted(range(len(sentences)), key=lambda row: len(sentences[row].pieces))
         for batch in self._batches(rows, sentences):
-            results = self.decoder.decode(self.model, [sentences[row] for row in batch], self.direction)
+            results = self.decoder.decode(self._said_by, [sentences[row] for row in batch], self.direction)
             for row, result in zip(batch, results, strict=True):
                 hypotheses[row] = result
         return hypotheses
@@ -364,6 +408,19 @@ class Translator:
         note = _REPAIRED if kept.fits(reads, text) else _NOT_KEPT
         return _Written(replace(made.hypothesis, pieces=pieces, piece_scores=[]), text, note)
 
+    def probability(self, translation: Translation) -> float:
+        """Return the geometric mean of the probabilities of a translation's pieces; 1 for a blank line."""
+        scores = [score for part in translation.parts for score in self.piece_scores(part)]
+        return math.exp(fmean(scores)) if scores else 1.0
+
+    def confidence(self, translation: Translation) -> float | None:
+        """Return the chrF to expect of a translation, from 0 to 1, as dev lines of such a probability had it.
+
+        None for an ensemble, and for runs whose confidence was not calibrated at their end.
+        """
+        calibration = self._calibrations.get(self.direction.name)
+        return None if calibration is None else calibration.expected(self.probability(translation))
+
     def piece_scores(self, part: TranslatedPart) -> list[float]:
         """Return the log-probability of each piece of a part, `</s>` included."""
         known = part.target.piece_scores
@@ -372,12 +429,13 @@ class Translator:
     @torch.inference_mode()
     def _piece_scores(self, source: Sequence[int], target: Sequence[int]) -> list[float]:
         """The log-probability of each piece of a given translation, EOS included."""
-        device, vocabulary = self.model.languages.device, self.model.target_vocabulary(self.direction)
-        state = self.model.start(torch.tensor([[*source, EOS]], device=device), self.direction)
+        model, device = self._said_by, self.model.languages.device
+        vocabulary = model.target_vocabulary(self.direction)
+        state = model.start(torch.tensor([[*source, EOS]], device=device), self.direction)
         scores = []
         for last, piece in zip([BOS, *target], [*target, EOS], strict=True):
             log_probabilities = torch.full((len(self.subwords),), -torch.inf, device=device)
-            logits = self.model.step(torch.tensor([last], device=device), state)[0]
+            logits = model.step(torch.tensor([last], device=device), state)[0]
             log_probabilities[vocabulary] = logits.log_softmax(-1)
             scores.append(float(log_probabilities[piece]))
         return scores

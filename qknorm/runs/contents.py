@@ -168,3 +168,21 @@ class ModelParts(Stored):
     corpus: str
     """The key of the prepared corpus: a run goes on with the same text."""
     directions: list[DirectionParts] = Field(alias="pairs")
+
+
+class Calibration(Stored):
+    """Which chrF to expect of a translation, from 0 to 1, by the mean probability of its pieces."""
+
+    intercept: float
+    slope: float
+
+    def expected(self, probability: float) -> float:
+        return min(max(self.intercept + self.slope * probability, 0.0), 1.0)
+
+
+class Calibrations(Stored):
+    """That of each language pair, as its dev set has it: the file confidence.json."""
+
+    indent: ClassVar[int | None] = 1
+
+    by_direction: dict[str, Calibration] = Field({}, alias="pairs")

@@ -1,6 +1,6 @@
 """The run folder of a translator.
 
-runs/NAME/  beside what every run has: tokenizer.json  pairs.json  dropped.tsv
+runs/NAME/  beside what every run has: tokenizer.json  pairs.json  dropped.tsv  confidence.json
             of several language pairs: dropped-en-gl.tsv and so on
 """
 
@@ -15,7 +15,7 @@ from qknorm.data.corpus_report import CorpusReport
 from qknorm.data.subwords import Subwords
 from qknorm.errors import InputError
 from qknorm.models.translator import TranslatorConfig, TranslatorModel
-from qknorm.runs.contents import ModelParts
+from qknorm.runs.contents import Calibration, Calibrations, ModelParts
 from qknorm.runs.recipe import ModelRecipe, Recipe
 from qknorm.runs.run import InFolder, Run
 
@@ -26,6 +26,9 @@ class TranslatorRun(Run):
     pairs_file = InFolder("pairs.json")
     """What the model is made of besides its weights."""
     tokenizer_file = InFolder(prepared.TOKENIZER)
+
+    confidence_file = InFolder("confidence.json")
+    """What can be expected of translations. Runs that have not ended have none, nor have those of earlier versions."""
 
     @property
     def recipe(self) -> Recipe:
@@ -55,6 +58,12 @@ class TranslatorRun(Run):
         if not self.pairs_file.is_file():
             raise InputError(f"{self.folder} is not a run folder: there is no {self.pairs_file.name} in it")
         return ModelParts.of_file(self.pairs_file)
+
+    @property
+    def calibrations(self) -> dict[str, Calibration]:
+        """By the names of language pairs."""
+        file = self.confidence_file
+        return Calibrations.of_file(file).by_direction if file.exists() else {}
 
     def make_model(self) -> TranslatorModel:
         """The model of this run with fresh weights."""

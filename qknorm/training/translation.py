@@ -33,12 +33,13 @@ from qknorm.metrics.table import METRICS, is_too_short_for_bleu
 from qknorm.models.translator import TAUGHT_HEAD, TranslatorModel
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.optimisation.schedules import SCHEDULES, Schedule
-from qknorm.runs.contents import Details
+from qknorm.runs.contents import Calibrations, Details
 from qknorm.runs.recipe import Recipe, refuse_changes, settled
 from qknorm.runs.run import other_text, refuse_to_overwrite
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen
 from qknorm.training.backwards import with_back_translations
+from qknorm.training.calibration import calibrated
 from qknorm.training.doubts import doubts, of_any_text, of_borrowed
 from qknorm.training.loggers.table import chosen_loggers
 from qknorm.training.parents import as_child, doubts_about_parent, take_over, vocabulary_file
@@ -356,6 +357,7 @@ def settings_of(recipe: Recipe) -> TrainerSettings:
 def _score_tests(run: TranslatorRun, prepared: Prepared, console: Screen) -> None:
     """Translate each pair's test set: into test/, or into test/en-gl/ and so on if there are several."""
     translator = Translator.load(run.folder, prepared.directions[0].files.name)
+    _calibrate(run, prepared, translator)
     for direction in prepared.directions:
         code = prepared.code(direction)
         test = run.test_set(code)
@@ -374,6 +376,15 @@ def _score_tests(run: TranslatorRun, prepared: Prepared, console: Screen) -> Non
         for note, number in Counter(note for best in translated for note in best.notes).items():
             console.print(f"  {note} ({number:,} lines)")
         console.print(f"  {meaning_of(values.bleu, references, tokenized)}")
+
+
+def _calibrate(run: TranslatorRun, prepared: Prepared, translator: Translator) -> None:
+    """Each pair's translations are compared with what its dev set says."""
+    by_direction = {
+        text.files.name: calibrated(translator.with_direction(text.files.name), text.dev.sources, text.dev.targets)
+        for text in prepared.directions
+    }
+    Calibrations(by_direction=by_direction).write(run.confidence_file)
 
 
 def _say_what_is_next(folder: Path, is_worth_prolonging: bool, console: Screen) -> None:

@@ -14,15 +14,14 @@ from qknorm.data.subwords import BOS, EOS
 from qknorm.decoding.beam import BeamSettings, Hypothesis, Search, beam_search
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
+from qknorm.models.ensemble import Stepwise
 from qknorm.models.translator import TranslatorModel
 from tests.models.test_translator import model
 
 SOURCES = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [14, 15]]
 
 
-def found(
-    translator: TranslatorModel, settings: BeamSettings, sources: list[list[int]] = SOURCES
-) -> list[list[Hypothesis]]:
+def found(translator: Stepwise, settings: BeamSettings, sources: list[list[int]] = SOURCES) -> list[list[Hypothesis]]:
     """The whole beam of each source."""
     sentences = [Sentence(source, settings.beam_size) for source in sources]
     return beam_search(translator, sentences, settings, translator.directions[0])

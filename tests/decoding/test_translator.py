@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import random
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,6 +25,7 @@ from qknorm.decoding.decoders import DECODERS, make_decoder
 from qknorm.decoding.sentence import Sentence
 from qknorm.decoding.translator import word_links
 from qknorm.errors import InputError
+from qknorm.models.ensemble import Stepwise
 from qknorm.models.translator import Direction, TranslatorModel
 from qknorm.runs import checkpoint
 from tests.models.test_translator import TINY
@@ -55,7 +57,17 @@ def test_loading_reads_each_file_once_and_the_optimiser_never(
         monkeypatch.delattr(checkpoint, name)
     Translator.load(trained_run)
     assert opened == dict.fromkeys(
-        ["recipe.yaml", "pairs.json", "tokenizer.json", "corpus.json", "best", "state.json", "model.safetensors"], 1
+        [
+            "recipe.yaml",
+            "pairs.json",
+            "tokenizer.json",
+            "corpus.json",
+            "confidence.json",
+            "best",
+            "state.json",
+            "model.safetensors",
+        ],
+        1,
     )
 
 
@@ -71,6 +83,16 @@ def test_a_translation_does_not_depend_on_its_batch(translator: Translator, line
         order = random.Random(0).sample(range(len(lines)), len(lines))
         shuffled = translator.translate([lines[row] for row in order])
         assert shuffled == [together[row][0].text for row in order]
+
+
+def test_a_line_is_as_probable_as_its_pieces(translator: Translator) -> None:
+    """Of two sentences, between theirs."""
+    made = [best for (best,) in translator.translations(["I eat.", "жжж 😀", "The house is red."])]
+    made.sort(key=translator.probability)
+    both = replace(made[0], parts=[*made[0].parts, *made[-1].parts])
+    low, middle, high = map(translator.probability, (made[0], both, made[-1]))
+    assert 0 < low < middle < high <= 1
+    assert translator.probability(replace(made[0], parts=[])) == 1
 
 
 def test_one_string_is_refused(translator: Translator) -> None:
@@ -170,6 +192,46 @@ def test_a_model_that_was_not_taught_has_no_alignment(translator: Translator) ->
         translator.alignment(best)
 
 
+class TestEnsemble:
+    def test_a_run_beside_itself_translates_as_it_does_alone(
+        self, translator: Translator, trained_run: Path, lines: list[str]
+    ) -> None:
+        together = Translator.ensemble(trained_run, trained_run)
+        results = [[best for (best,) in one.translations(lines)] for one in (translator, together)]
+        alone, both = ([(one.text, one.notes) for one in result] for result in results)
+        assert alone == both
+        assert [one.score for one in results[0]] == pytest.approx([one.score for one in results[1]], abs=1e-4)
+        assert (together.longest, together.directions) == (translator.longest, translator.directions)
+        scores = [one.explain(lines[0], "Nin falar.").piece_scores for one in (translator, together)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+    def test_what_is_longer_than_any_of_them_has_read_is_cut(self, trained_run: Path, tmp_path: Path) -> None:
+        other = copied(trained_run, tmp_path, "corpus.json", r'"longest_source": \d+', '"longest_source": 5')
+        assert Translator.ensemble(trained_run, other).longest == 5
+
+    @pytest.mark.parametrize(
+        ("file", "old", "new", "doubt"),
+        [
+            ("pairs.json", '"target": "[^"]*"', '"target": "pt"', r"one translates \w+-pt, the other"),
+            ("recipe.yaml", "tidy: false", "tidy: true", "they read lines in different ways"),
+        ],
+    )
+    def test_runs_that_do_not_go_together_are_refused(
+        self, trained_run: Path, tmp_path: Path, file: str, old: str, new: str, doubt: str
+    ) -> None:
+        with pytest.raises(InputError, match=f"run and {trained_run} cannot translate together: {doubt}"):
+            Translator.ensemble(trained_run, copied(trained_run, tmp_path, file, old, new))
+
+
+def copied(run: Path, folder: Path, file: str, old: str, new: str) -> Path:
+    """A copy of a run, one of whose files is another."""
+    shutil.copytree(run, other := folder / "run")
+    text, count = re.subn(old, new, (other / file).read_text(encoding="utf-8"))
+    assert count
+    (other / file).write_text(text, encoding="utf-8")
+    return other
+
+
 @dataclass(frozen=True)
 class Careless(Decoder):
     """In place of a search: says what it read with so many changes, and one less in each further hypothesis."""
@@ -186,7 +248,7 @@ class Careless(Decoder):
 
     def decode(
         self,
-        model: TranslatorModel,  # noqa: ARG002
+        model: Stepwise,  # noqa: ARG002
         sentences: Sequence[Sentence],
         direction: Direction,  # noqa: ARG002
     ) -> list[list[Hypothesis]]:
@@ -264,6 +326,7 @@ class TestKeeping:
         lines = [f"{line} <br class='a b'/> a" for line in generated(20)]
         for line, (best,) in zip(lines, translator.translations(lines), strict=True):
             for part in best.parts:
+                assert 0 <= translator.probability(best) <= 1
                 assert len(translator.piece_scores(part)) == len(translator.spelled(part.target.pieces))
             words = [len(text.split()) for text in (line, best.text)]
             for source, target in translator.alignment(best):
@@ -282,6 +345,13 @@ class TestKeeping:
         lines = [line for line in generated(2000) if "<" not in line]
         for line, (best,) in zip(lines, parrot(7).keeping(terms=terms).translations(lines), strict=True):
             assert best.text.count("a casa") >= len(re.findall(r"(?<!\w)the house(?!\w)", line))
+
+    @pytest.mark.parametrize("beam_size", [1, 3])
+    def test_an_ensemble_keeps_as_a_model_does(self, beam_size: int) -> None:
+        search = make_decoder("beam", BeamSettings(extra_length=3), 1, beam_size=beam_size)
+        together = parrot(0, others=[parrot(0).model], taught=True).with_decoder(search)
+        (made,) = together.keeping(terms={"the house": "a casa"}).translate(["the house %s be {0}"])
+        assert all(made.count(kept) == 1 for kept in ("a casa", "%s", "{0}"))
 
     def test_a_model_that_learned_no_signs_can_keep_nothing(self, translator: Translator) -> None:
         with pytest.raises(InputError, match="learned without placeholders"):

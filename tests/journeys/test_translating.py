@@ -9,13 +9,16 @@ import shutil
 import subprocess
 import sys
 from functools import partial
+from math import exp
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 
 from qknorm import Translator
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.decoding.decoders import make_decoder
+from qknorm.runs.contents import Calibrations
 from tests.journeys.conftest import Command
 from tests.journeys.test_command import run
 
@@ -68,15 +71,18 @@ def test_an_output_is_not_written_over_a_file_by_accident_nor_into_a_new_folder(
     assert translate("-o", "/dev/null", stdin=b"I eat.\n").code == 0
 
 
-def test_json_tells_all(translate: Command) -> None:
+def test_json_tells_all(translate: Command, trained_run: Path) -> None:
     done = translate("--json", "--pieces", "--attention", "--n-best", "2", stdin=b"The house is red.\n\n")
     first, blank = (json.loads(line) for line in done.out.split("\n")[:-1])
     assert (first["line"], first["source"]) == (1, "The house is red.")
     best, _ = first["translations"]
-    assert best.keys() == {"text", "score", "pieces", "piece_scores"}
+    assert best.keys() == {"text", "score", "confidence", "pieces", "piece_scores"}
     assert len(best["pieces"]) == len(best["piece_scores"])
     penalty = ((5 + len(best["pieces"])) / 6) ** 0.6
     assert best["score"] == pytest.approx(sum(best["piece_scores"]) / penalty, abs=1e-4)
+    calibration = Calibrations.of_file(trained_run / "confidence.json").by_direction["src-tgt"]
+    probability = geometric_mean(map(exp, best["piece_scores"]))
+    assert best["confidence"] == pytest.approx(calibration.expected(probability), abs=1e-4)
     (maps,) = first["attention"]
     assert maps["target_pieces"] == best["pieces"]
     cross = maps["cross"]
@@ -84,9 +90,19 @@ def test_json_tells_all(translate: Command) -> None:
     for head in cross[0]:
         assert len(head) == len(maps["target_pieces"])
         assert all(len(row) == len(maps["source_pieces"]) and abs(sum(row) - 1) < 0.01 for row in head)
-    assert blank["translations"] == [{"text": "", "score": 0.0, "pieces": [], "piece_scores": []}]
+    assert blank["translations"] == [
+        {"text": "", "score": 0.0, "confidence": round(calibration.expected(1), 4), "pieces": [], "piece_scores": []}
+    ]
     assert blank["attention"] == []
-    assert json.loads(translate("--json", stdin=b"I eat.\n").out)["translations"][0].keys() == {"text", "score"}
+    (told,) = json.loads(translate("--json", stdin=b"I eat.\n").out)["translations"]
+    assert told.keys() == {"text", "score", "confidence"}
+
+
+def test_a_run_of_an_earlier_version_tells_no_confidence(command: Command, trained_run: Path) -> None:
+    shutil.copytree(trained_run, "mine")
+    Path("mine/confidence.json").unlink()
+    (told,) = json.loads(command("translate", "mine", "--json", stdin=b"I eat.\n").out)["translations"]
+    assert told.keys() == {"text", "score"}
 
 
 def test_decoders_and_lengths_can_be_chosen(translate: Command) -> None:
@@ -125,11 +141,39 @@ def test_wrong_calls_get_one_sentence(translate: Command, arguments: list[str], 
     assert done.errors.count("\n") == 1
 
 
+@pytest.mark.usefixtures("small_run")
+def test_two_seeds_translate_together(command: Command, trained_run: Path) -> None:
+    """They have the same vocabulary, since it depends on the text alone; another text has another."""
+    assert command("train", "recipe.yaml", "name=second", "seed=2", "max_updates=8").code == 0
+    write_lines(Path("in.txt"), LINES)
+    options = ("--json", "--n-best", "2")
+    alone, second, together = (
+        [
+            [one["score"] for one in json.loads(line)["translations"]]
+            for line in command("translate", *runs, "in.txt", *options).out.splitlines()
+        ]
+        for runs in (["runs/small"], ["runs/second"], ["runs/small", "runs/second"])
+    )
+    assert list(map(len, together)) == [2, 1, 1, 2, 2]
+    assert alone[0] != together[0] != second[0]
+    done = command("translate", "runs/small", "runs/second", stdin=b"I eat.\n")
+    assert (done.code, done.out.count("\n")) == (0, 1)
+    for runs, message in (
+        (["runs/small", str(trained_run)], "cannot translate together: they have different vocabularies"),
+        (["runs/small", "in.txt", "in.txt"], "in.txt is not a run folder"),
+        (["runs/small", "runs/nowhere"], "runs/nowhere does not exist"),
+    ):
+        done = command("translate", *runs)
+        assert (done.code, done.errors.count("\n")) == (2, 1)
+        assert message in done.errors
+
+
 def test_a_damaged_run_is_named(command: Command, trained_run: Path) -> None:
     shutil.copytree(trained_run, "my model")
     for name, content, message in (
         ("checkpoints", None, "has no whole checkpoint; go on with: qknorm train 'my model' --resume"),
         ("corpus.json", "[]", "corpus.json is damaged"),
+        ("confidence.json", "[]", "confidence.json is damaged"),
         ("tokenizer.json", "{}", "tokenizer.json is damaged"),
         ("tokenizer.json", None, "tokenizer.json does not exist"),
         ("pairs.json", "{", "pairs.json is damaged"),
