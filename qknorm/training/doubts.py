@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from qknorm.data.cleaning import NO_TRANSLATION
 from qknorm.data.prepared import Files, PreparedDirection
 from qknorm.runs.recipe import DirectionRecipe
 
@@ -22,6 +23,7 @@ _KEEPING = {
     "duplicate": "keep_duplicates=true",
     "source equals target": "keep_copies=true",
     "lengths too different": "max_ratio=null",
+    NO_TRANSLATION: "max_suspicion=null",
 }
 """The setting that keeps what is dropped for a reason."""
 
