@@ -133,7 +133,7 @@ class DataRecipe(DirectionRecipe):
     max_ratio: float | None = Field(6.0, ge=1)
     """A pair is dropped if one side has more than this many times as many characters as the other; `null`: no limit."""
     max_suspicion: float | None = None
-    """A pair is dropped if it is more suspect than this (`qknorm data suspects`); 4 drops hardly any of a clean text."""
+    """A pair is dropped that is more suspect than this (`qknorm data suspects`); 4 drops hardly any of a clean text."""
     keep_duplicates: bool = False
     """Do not drop repeated pairs."""
     keep_copies: bool = False

@@ -62,7 +62,7 @@ def of_borrowed(text: PreparedDirection, own: PreparedDirection) -> Iterator[str
             if is_in_other_language(lines, known[is_target], known[not is_target]):
                 other = (target, source)[is_target]
                 yield f"{files[side]} has mostly words of {other}: are the borrowed files swapped?"
-            elif is_in_unknown_language(lines, known[is_target]):
+            elif not text.files.is_word_list and is_in_unknown_language(lines, known[is_target]):
                 yield f"{files[side]} has hardly a word of your text in {code}: is it in that language?"
 
 

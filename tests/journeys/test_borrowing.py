@@ -59,7 +59,7 @@ def test_several_related_texts_and_lists_of_words_are_learned_at_once(
     command: Command, workplace: Path, related: tuple[str, str]
 ) -> None:
     """A word may have two translations, and a name is its own; a table is taken apart in the folder of the run."""
-    write_lines(workplace / "words.csv", ["gl,en", "pan,bread", "boroa,bread", "Galicia,Galicia", "casa,"])
+    write_lines(workplace / "words.csv", ["gl,en", "pan,bread", "bolecho,bread", "Galicia,Galicia", "casa,"])
     lines = list(read_lines(workplace / "xx.txt"))
     write_lines(workplace / "yy_zz.txt", [line.swapcase() for line in lines])
     second = ("--related=yy_zz.txt", related[1], "--related", "yy_zz.txt", related[1], "--words", "words.csv")
@@ -71,7 +71,8 @@ def test_several_related_texts_and_lists_of_words_are_learned_at_once(
     assert names == ["en-gl", "xx-gl", "related2-gl", "related3-gl", "en+words-gl"]
     assert "borrowed, en+words-gl: 3 of 4 pairs" in done.out
     assert list(read_lines(run / "words" / "4.source")) == ["bread", "bread", "Galicia", ""]
-    assert list(read_lines(run / "words" / "4.target")) == ["pan", "boroa", "Galicia", "casa"]
+    assert list(read_lines(run / "words" / "4.target")) == ["pan", "bolecho", "Galicia", "casa"]
+    assert "4.target has hardly a word" not in done.out, "new words are what a list is for"
     assert command(*asked, "--resume").code == 0
 
 
