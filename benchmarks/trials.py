@@ -4,9 +4,10 @@
 
 docs/measured/queue.yaml lists the trials: a name, a corpus (a folder of DATA, or one that `qknorm data get` knows),
 how many of its lines (all, if it does not say), the minutes, settings, and options such as [--mono-target,
-DATA/FILE]. Each is a `qknorm train --src … --tgt … --minutes N` with these settings and options. Its result is a line
-of docs/measured/trials.jsonl; what has a line is not run again, so that a queue that was killed goes on, and one that
-runs can be added to. No test set is read: the dev set takes its place, and is scored with a beam at the end.
+DATA/FILE]; with `swapped: true`, one target in twenty is that of another line. Each is a
+`qknorm train --src … --tgt … --minutes N` with these settings and options. Its result is a line of
+docs/measured/trials.jsonl; what has a line is not run again, so that a queue that was killed goes on, and one that runs
+can be added to. No test set is read: the dev set takes its place, and is scored with a beam at the end.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -26,7 +28,9 @@ from typing import Any
 
 import yaml
 
+from benchmarks.alignment import with_noise
 from qknorm.data import corpora
+from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.training.speed import operations_per_second
 
@@ -82,6 +86,8 @@ def run(trial: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
         train, dev = (files(trial["corpus"], split, data) for split in ("train", "dev"))
         if "lines" in trial:
             train = (first_lines(train[0], trial["lines"], scratch), first_lines(train[1], trial["lines"], scratch))
+        if trial.get("swapped"):
+            train = (train[0], with_swapped_lines(train[1], scratch))
         held_out = "[" + ",".join(map(str, dev)) + "]"
         command = [sys.executable, "-m", "qknorm", "train", "--src", str(train[0]), "--tgt", str(train[1])]
         command += ["--minutes", str(trial["minutes"]), "--runs", scratch, "name=trial", f"dev={held_out}"]
@@ -112,6 +118,14 @@ def first_lines(file: Path, count: int, folder: str) -> Path:
     with file.open(encoding="utf-8", newline="\n") as lines:
         part.write_text("".join(islice(lines, count)), encoding="utf-8", newline="\n")
     return part
+
+
+def with_swapped_lines(file: Path, folder: str) -> Path:
+    """A target text in which some lines translate others."""
+    path = Path(folder) / f"swapped{file.suffix}"
+    lines, _ = with_noise(list(read_lines(file)), False, random.Random(1))
+    write_lines(path, lines)
+    return path
 
 
 def outcome(run: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ except ImportError:
     sys.exit(2)
 
 import qknorm
+from qknorm.commands._two_files import TwoFilesCommand
 from qknorm.commands.compare import compare
 from qknorm.commands.data import app as data_app
 from qknorm.commands.generate import generate
@@ -44,7 +45,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
-app.command(short_help="Train a translator or a language model, and score it.")(train)
+app.command(short_help="Train a translator or a language model, and score it.", cls=TwoFilesCommand)(train)
 app.command(short_help="Translate lines of text.")(translate)
 app.command(short_help="Translate text to learn from it.")(synthesize)
 app.command(short_help="Score translations: BLEU, chrF, TER.")(score)

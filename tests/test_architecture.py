@@ -75,6 +75,7 @@ TESTED_BY = {
     "training/backwards.py": "journeys/test_borrowing.py",
     "training/interruption.py": "training/test_trainer.py",
     "training/parents.py": "journeys/test_adding.py",
+    "training/word_lists.py": "journeys/test_borrowing.py",
     "training/planned.py": "journeys/test_planning.py",
     "training/progress.py": "training/test_trainer.py",
     "training/prolonged.py": "training/test_planner.py",

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from qknorm.commands._minutes import checked_minutes
+from qknorm.commands._two_files import two_files
 from qknorm.errors import InputError
 from qknorm.screen import Screen
 
@@ -25,19 +26,23 @@ def train(
     src: Annotated[Path | None, typer.Option(help="Your own text, one sentence a line.")] = None,
     tgt: Annotated[Path | None, typer.Option(help="Its translation, line by line.")] = None,
     related: Annotated[
-        tuple[Path, Path] | None,
+        list[str] | None,
         typer.Option(
             metavar="SOURCE TARGET", help="Translations from or into a related language, to borrow from: pt.txt en.txt."
         ),
     ] = None,
     also: Annotated[
-        tuple[Path, Path] | None,
+        list[str] | None,
         typer.Option(
             metavar="SOURCE TARGET", help="Translations of another kind or quality than your own, to borrow from."
         ),
     ] = None,
     mono_target: Annotated[
         list[Path] | None, typer.Option(help="Text in the language of --tgt alone, to borrow from.")
+    ] = None,
+    words: Annotated[
+        list[Path] | None,
+        typer.Option(help="A table of words or terms and their translations (TSV, CSV), to learn them."),
     ] = None,
     parent: Annotated[
         Path | None,
@@ -68,8 +73,9 @@ def train(
         if more:
             _add(recipe, more, settings or [], minutes)
         else:
-            extra = _Extra(related, also, mono_target or [])
-            _train(recipe, settings or [], src, tgt, extra, parent, minutes, resume, runs)
+            pairs = [list(map(two_files, given or [])) for given in (related, also)]
+            borrowed = _Extra(pairs[0], pairs[1], mono_target or [], words or [])
+            _train(recipe, settings or [], src, tgt, borrowed, parent, minutes, resume, runs)
 
 
 def _add(folder: Path | None, files: list[Path], settings: list[str], minutes: float | None) -> None:
@@ -88,9 +94,10 @@ def _add(folder: Path | None, files: list[Path], settings: list[str], minutes: f
 class _Extra(NamedTuple):
     """Text that is borrowed from."""
 
-    related: tuple[Path, Path] | None
-    also: tuple[Path, Path] | None
+    related: Sequence[tuple[Path, Path]]
+    also: Sequence[tuple[Path, Path]]
     in_target: Sequence[Path]
+    words: Sequence[Path]
 
 
 def _train(
@@ -127,7 +134,8 @@ def _train(
         folder = folder_of(chosen.name, runs)
     elif any(borrowed) or parent is not None:
         raise InputError(
-            "--related, --also, --mono-target and --from belong to --src and --tgt; a recipe has data.extra and parent"
+            "--related, --also, --mono-target, --words and --from belong to --src and --tgt; "
+            "a recipe has data.extra and parent"
         )
     elif recipe is None:
         raise InputError("what is to be trained? Give a recipe, or --src and --tgt")

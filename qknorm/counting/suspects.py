@@ -25,7 +25,7 @@ _BY_LENGTH = 0.5  # of a standard deviation
 _DEVIATION = 1.4826  # of a normal distribution, by its median absolute deviation
 
 
-def suspects(sources: Sequence[str], targets: Sequence[str], progress: Progress) -> Numbers:
+def suspects(sources: Sequence[str], targets: Sequence[str], progress: Progress = lambda *_: None) -> Numbers:
     """How suspect each pair of a text is, by what is counted in it; infinite where a side is blank."""
     is_whole = np.array([bool(s.strip() and t.strip()) for s, t in zip(sources, targets, strict=True)], dtype=bool)
     sources, targets = (list(compress(lines, is_whole)) for lines in (sources, targets))

@@ -20,6 +20,8 @@ from qknorm.errors import InputError
 
 HELD_OUT = "also in dev or test"
 """The reason why a pair is dropped that stands there."""
+NO_TRANSLATION = "hardly a translation"
+"""That of one whose words do not translate each other, as far as is counted."""
 _SHOWN_CHARACTERS = 200  # of a dropped line, in dropped.tsv
 
 
@@ -41,6 +43,8 @@ class Rules:
     """A training pair that also stands, source and target, in the dev or test set."""
     apart: bool = False
     """A pair of which one side stands in the dev or test set of any language pair; judged when all are read."""
+    max_suspicion: float | None = None
+    """How little its words may translate each other, as `counting.suspects` has it; judged when all are read."""
 
 
 @dataclass

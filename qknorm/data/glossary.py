@@ -64,7 +64,18 @@ def _in_one_way(text: str) -> str:
 
 
 def read_glossary(path: Path, source: str, target: str) -> Glossary:
-    """The terms of a file with two columns, by tabs, semicolons or commas; its first line may say what they are.
+    """The terms of such a file, each of which must have one translation."""
+    terms: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for number, term, translation in read_entries(path, source, target):
+        if problem := _problem(term, translation, terms, lines):
+            raise InputError(f"{path}, line {number}: {problem}")
+        terms[term], lines[term] = translation, number
+    return Glossary(terms)
+
+
+def read_entries(path: Path, source: str, target: str) -> Iterator[tuple[int, str, str]]:
+    """The lines of a file with two columns, by tabs, semicolons or commas; its first line may say what they are.
 
     source, target: the codes of the languages; a first line that has them the other way round turns the columns.
     """
@@ -76,14 +87,9 @@ def read_glossary(path: Path, source: str, target: str) -> Glossary:
         del rows[next(iter(rows))]
     if not rows:
         raise InputError(f"{path} holds no term; each line has a term and its translation, such as house\tcasa")
-    terms: dict[str, str] = {}
-    lines: dict[str, int] = {}
     for number, row in rows.items():
         term, translation = row[:2][::-1] if is_turned else row[:2]
-        if problem := _problem(term, translation, terms, lines):
-            raise InputError(f"{path}, line {number}: {problem}")
-        terms[term], lines[term] = translation, number
-    return Glossary(terms)
+        yield number, term, translation
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -14,7 +14,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, compress, tee
 from operator import itemgetter
 from pathlib import Path
@@ -31,6 +31,7 @@ from qknorm.attention.scale import percentile_length
 from qknorm.data.batches import Encoded, FixedPairs
 from qknorm.data.cleaning import (
     HELD_OUT,
+    NO_TRANSLATION,
     CleaningReport,
     Rules,
     clean,
@@ -61,6 +62,8 @@ _SIDES = ("source", "target")
 Files = tuple[Path, Path]
 Merges = int | Callable[[int], int]
 """How many, or how many for a text of so many words on both sides together."""
+Judge = Callable[[Sequence[str], Sequence[str]], NDArray[np.float64]]
+"""How suspect each pair of two texts is, by `max_suspicion` of the rules."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class ParallelFiles:
     """What an earlier version kept beside them: a part of the key."""
     is_borrowed: bool = False
     """Whether it is learned from and nothing else: no set of it is held out."""
+    is_word_list: bool = False
+    """Whether it holds words, not sentences: names among them are their own translations."""
 
     @property
     def name(self) -> str:
@@ -178,23 +183,25 @@ def prepare(
     cache: Path,
     pipeline: TextPipeline | None = None,
     vocabulary: Path | None = None,
+    judge: Judge | None = None,
 ) -> Prepared:
     """Clean, split, learn the joint vocabulary, encode; or find what the same files and settings gave before.
 
     vocabulary: the file of one that is taken in place of learning it.
+    judge: who says how suspect pairs are; without one, none is.
     """
     pipeline = pipeline or TextPipeline()
     contents = [_contents(files, directions) for files in directions]
     if not isinstance(merges, int):
         merges = merges(sum(side.words for source, target, *_ in contents for side in (source, target) if side))
-    borrowed = ["borrowed" for files in directions if files.is_borrowed]
+    borrowed = ["words" if files.is_word_list else "borrowed" for files in directions if files.is_borrowed]
     taken = [] if vocabulary is None else [_content(vocabulary).digest]
     key = _key(contents, merges, scheme, rules, *pipeline.key, *borrowed, *taken)
     folder = cache / "prepared" / f"{key}-{_FORMAT}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # several processes of one training run come here together
         if not folder.exists():
-            _make(folder, directions, merges, scheme, rules, pipeline, vocabulary)
+            _make(folder, directions, merges, scheme, rules, pipeline, vocabulary, judge)
     loaded, own = _load(folder, directions), len(directions) - len(borrowed)
     return Prepared(Subwords.load(folder / TOKENIZER), loaded[:own], folder, key, merges, loaded[own:])
 
@@ -228,8 +235,8 @@ def _content(path: Path) -> _Digested:
 
 def _key(contents: Sequence[Sequence[_Digested | None]], merges: int, scheme: Scheme, rules: Rules, *steps: str) -> str:
     digests = [[content and content.digest for content in files] for files in contents]
-    # There was a rule nfc once, and none called apart.
-    as_before = f"{repr(rules)[:-1]}, nfc=False)".replace(", apart=False", "")
+    # There was a rule nfc once, and none called apart or max_suspicion.
+    as_before = f"{repr(rules)[:-1]}, nfc=False)".replace(", apart=False", "").replace(", max_suspicion=None", "")
     settings = repr((merges, scheme, rules, *steps)).replace(repr(rules), as_before)
     return hashlib.sha256(f"({_KEY_FORMAT}, {digests!r}, {settings})".encode()).hexdigest()[:24]
 
@@ -242,6 +249,7 @@ def _make(
     rules: Rules,
     pipeline: TextPipeline,
     vocabulary: Path | None,
+    judge: Judge | None,
 ) -> None:
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".making-"))
     try:
@@ -253,11 +261,14 @@ def _make(
         for text in texts:
             others = (other for other in texts if other.files.is_reverse_of(text.files))
             unwanted = {pair for other in others for pair in other.held_out_for_reverse()}
-            text.drop(HELD_OUT, unwanted.__contains__)
+            text.drop(HELD_OUT, map(unwanted.__contains__, text.sets["train"]))
             if rules.apart or text.files.is_borrowed:
-                text.drop(LEAKS, held_out.hold)
+                text.drop(LEAKS, map(held_out.hold, text.sets["train"]))
+            if judge is not None and rules.max_suspicion is not None and not text.files.is_word_list:
+                text.drop(NO_TRANSLATION, judge(*_sides(text.sets["train"])) > rules.max_suspicion)
             text.near_copies = sum(map(held_out.resemble, text.sets["train"]))
-            text.sets["train"] = [Pair(*pipeline.together(*pair, is_learned=True)) for pair in text.sets["train"]]
+            is_learned = not text.files.is_word_list
+            text.sets["train"] = [Pair(*pipeline.together(*pair, is_learned)) for pair in text.sets["train"]]
         if vocabulary is None:
             subwords = Subwords.learn(_text_for_vocabulary([text.sets["train"] for text in texts]), merges, scheme)
             subwords.save(scratch / TOKENIZER)
@@ -327,6 +338,7 @@ class _Text:
         self.left_out = {name: len(pairs) - len(held_out[name]) for name, pairs in given.items()}
         pairs, numbers = [], []
         aligned, unwanted = read_aligned(files.source, files.target), chain.from_iterable(given.values())
+        rules = replace(rules, copies=rules.copies and not files.is_word_list)
         if files.is_borrowed:
             aligned = _in_conventions(aligned, files, conventions)
         for pair in clean(aligned, rules, place / DROPPED, unwanted, self.report, pipeline):
@@ -347,10 +359,10 @@ class _Text:
         """What a translator in the other direction must not learn either."""
         return (Pair(target, source) for name in SPLITS[1:] for source, target in self.sets[name])
 
-    def drop(self, reason: str, is_unwanted: Callable[[Pair], bool]) -> None:
-        """Learn nothing from such pairs: what other texts hold out is known only now."""
+    def drop(self, reason: str, is_unwanted: Iterable[bool]) -> None:
+        """Learn nothing from such pairs: what all texts hold out, and the text as a whole, is known only now."""
         train = self.sets["train"]
-        stays = np.array([not is_unwanted(pair) for pair in train])
+        stays = ~np.fromiter(is_unwanted, bool, len(train))
         with (self.place / DROPPED).open("ab") as file:
             for row in np.flatnonzero(~stays):
                 file.write(dropped_row(int(self.numbers[row]), reason, train[row]))

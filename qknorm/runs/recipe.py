@@ -36,7 +36,8 @@ _TRUTH = "tag:yaml.org,2002:bool"
 _RECIPES = Path(__file__).parents[1] / "recipes"
 _IN_WORDS = {"tuple_type": "two are wanted, such as [FIRST, SECOND]"}
 """Kinds of mistakes that pydantic tells in the words of a programmer."""
-_BACK = "back"  # the tag of text that was translated back
+_TAGS = {"target": "back", "words": "words"}
+"""By the kind of a borrowed text, its tag unless it has another."""
 _LONGEST_SHOWN = 120  # characters of what somebody gave
 _KEYS_OF_OTHERS = {
     **dict.fromkeys(("lr", "learning_rate", "max_lr"), ("peak",)),
@@ -93,13 +94,15 @@ class DirectionRecipe(RecipePart):
 class BorrowedRecipe(RecipePart):
     """Text that is learned from beside one's own pairs. Nothing of it is held out, and nothing is scored on it."""
 
-    kind: Literal["related", "parallel", "target"]
+    kind: Literal["related", "parallel", "target", "words"]
     """`related`: translations from or into a related language; `parallel`: of one's own two languages, but of another
-    kind or quality; `target`: text in the target language alone, which is translated back."""
+    kind or quality; `target`: text in the target language alone, which is translated back; `words`: a table of words
+    or terms and their translations."""
     source: str | None = None
-    """One sentence a line. Of the kind `target`, a back-translation; without it, the plan makes one."""
+    """One sentence a line. Of the kind `target`, a back-translation; without it, the plan makes one. Of `words`, the
+    first column; without it, a run takes the table apart."""
     target: str
-    """Its translation, line by line, or the text in the target language."""
+    """Its translation, line by line; or the text in the target language, or the table."""
     languages: tuple[str, str]
     """Codes of the two languages."""
     weight: float = Field(1.0, gt=0)
@@ -110,7 +113,7 @@ class BorrowedRecipe(RecipePart):
     @property
     def codes(self) -> tuple[str, str]:
         """What the model knows its source by, and its target."""
-        tag = self.tag or (_BACK if self.kind == "target" else "")
+        tag = self.tag or _TAGS.get(self.kind, "")
         return (f"{self.languages[0]}+{tag}" if tag else self.languages[0]), self.languages[1]
 
 
@@ -118,7 +121,7 @@ class DataRecipe(DirectionRecipe):
     """Where the sentences are, which of them are dropped, and how they become pieces."""
 
     extra: tuple[BorrowedRecipe, ...] = ()
-    """Text to borrow from: in a related language, of another kind, or in one language alone."""
+    """Text to borrow from: in a related language, of another kind, in one language alone, or a list of words."""
     pairs: tuple[DirectionRecipe, ...] = ()
     """Several language pairs for one model: a list of the keys above, in place of them, each with other languages."""
     scheme: Scheme = "raw"
@@ -129,6 +132,8 @@ class DataRecipe(DirectionRecipe):
     """Each merge is skipped with this probability, drawn anew in every pass."""
     max_ratio: float | None = Field(6.0, ge=1)
     """A pair is dropped if one side has more than this many times as many characters as the other; `null`: no limit."""
+    max_suspicion: float | None = None
+    """A pair is dropped that is more suspect than this (`qknorm data suspects`); 4 drops hardly any of a clean text."""
     keep_duplicates: bool = False
     """Do not drop repeated pairs."""
     keep_copies: bool = False
@@ -373,11 +378,12 @@ def merged(*contents: Mapping[str, Any]) -> dict[str, Any]:
 
 def settled(given: Recipe, begun: Recipe) -> Recipe:
     """A recipe with minutes, and what was planned for it when its run was begun."""
+    if any(extra.source is None for extra in given.data.extra):  # what was made of it is where it was put
+        data = given.data.model_copy(update={"extra": begun.data.extra})
+        given = given.model_copy(update={"data": data})
     if given.minutes is None:
         return given
     asked = given.model_dump(exclude_unset=True, exclude={"minutes"})
-    if any(extra.source is None for extra in given.data.extra):  # what was translated back is where it was put
-        asked["data"]["extra"] = begun.data.model_dump()["extra"]
     return laid_over_plan(begun.model_dump(exclude={"minutes"}), asked, given.name)
 
 
@@ -466,18 +472,20 @@ def settings_for_files(source: Path, target: Path, parent: Path | None = None) -
 
 def extra_for_files(
     languages: Sequence[str],
-    related: tuple[Path, Path] | None,
-    parallel: tuple[Path, Path] | None,
+    related: Sequence[tuple[Path, Path]],
+    parallel: Sequence[tuple[Path, Path]],
     in_target: Sequence[Path],
+    words: Sequence[Path],
 ) -> list[dict[str, Any]]:
     """The texts that somebody borrows from, as a recipe has them. A related language is known by its file's name."""
     extra: list[dict[str, Any]] = []
-    if related is not None:
-        codes = [_code_of(path) or unknown for path, unknown in zip(related, ("related", languages[1]), strict=True)]
-        extra.append({"kind": "related", **_sides(related), "languages": codes})
-    if parallel is not None:
-        extra.append({"kind": "parallel", **_sides(parallel), "languages": list(languages)})
-    extra += [{"kind": "target", "target": str(path), "languages": list(languages)} for path in in_target]
+    for number, files in enumerate(related, 1):
+        unknown = "related" if number == 1 else f"related{number}"
+        codes = [_code_of(path) or other for path, other in zip(files, (unknown, languages[1]), strict=True)]
+        extra.append({"kind": "related", **_sides(files), "languages": codes})
+    extra += [{"kind": "parallel", **_sides(files), "languages": list(languages)} for files in parallel]
+    for kind, paths in (("target", in_target), ("words", words)):
+        extra += [{"kind": kind, "target": str(path), "languages": list(languages)} for path in paths]
     return extra
 
 

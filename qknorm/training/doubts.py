@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from qknorm.data.cleaning import NO_TRANSLATION
 from qknorm.data.prepared import Files, PreparedDirection
 from qknorm.runs.recipe import DirectionRecipe
 
@@ -22,6 +23,7 @@ _KEEPING = {
     "duplicate": "keep_duplicates=true",
     "source equals target": "keep_copies=true",
     "lengths too different": "max_ratio=null",
+    NO_TRANSLATION: "max_suspicion=null",
 }
 """The setting that keeps what is dropped for a reason."""
 
@@ -60,7 +62,7 @@ def of_borrowed(text: PreparedDirection, own: PreparedDirection) -> Iterator[str
             if is_in_other_language(lines, known[is_target], known[not is_target]):
                 other = (target, source)[is_target]
                 yield f"{files[side]} has mostly words of {other}: are the borrowed files swapped?"
-            elif is_in_unknown_language(lines, known[is_target]):
+            elif not text.files.is_word_list and is_in_unknown_language(lines, known[is_target]):
                 yield f"{files[side]} has hardly a word of your text in {code}: is it in that language?"
 
 

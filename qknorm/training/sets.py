@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 from qknorm.cache import cache_folder
+from qknorm.counting.suspects import suspects
 from qknorm.data import corpora
 from qknorm.data.cleaning import Rules
 from qknorm.data.prepared import DROPPED, TOKENIZER, Merges, ParallelFiles, Prepared, PreparedDirection, prepare
@@ -35,8 +36,12 @@ def prepared_text(
         duplicates=not recipe.keep_duplicates,
         copies=not recipe.keep_copies,
         apart=recipe.apart,
+        max_suspicion=recipe.max_suspicion,
     )
-    return prepare(files, merges or recipe.merges, recipe.scheme, rules, cache_folder(), recipe.pipeline, vocabulary)
+    return prepare(
+        *(files, merges or recipe.merges, recipe.scheme, rules, cache_folder(), recipe.pipeline, vocabulary),
+        judge=suspects,
+    )
 
 
 def _files_of(direction: DirectionRecipe) -> ParallelFiles:
@@ -56,7 +61,12 @@ def _borrowed(extra: BorrowedRecipe) -> ParallelFiles:
             f"{extra.target} is text in one language, which `qknorm train` with minutes translates back; give its "
             "back-translation as source"
         )
-    return ParallelFiles(Path(extra.source), Path(extra.target), languages=extra.codes, is_borrowed=True)
+    return ParallelFiles(
+        *(Path(extra.source), Path(extra.target)),
+        languages=extra.codes,
+        is_borrowed=True,
+        is_word_list=extra.kind == "words",
+    )
 
 
 def _as_split_earlier(files: ParallelFiles, folder: Path) -> ParallelFiles:

@@ -48,6 +48,7 @@ from qknorm.training.prolonged import is_worth_prolonging, prolong
 from qknorm.training.sets import parts_of, prepared_text, vocabulary_digest
 from qknorm.training.trainer import Trainer, TrainerSettings
 from qknorm.training.validation import Validation
+from qknorm.training.word_lists import with_word_lists
 
 _WATCHED = 16  # sentences of the dev set in which heads are watched
 _ALWAYS = ("bleu", "chrf")  # measured, whichever metric is chosen
@@ -211,7 +212,8 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
         refuse_changes(run.recipe, recipe, folder)
     else:
         processes.from_first(partial(refuse_to_overwrite, run))
-        recipe = with_back_translations(as_child(recipe), folder, console, train)
+        recipe = with_word_lists(as_child(recipe), folder)
+        recipe = with_back_translations(recipe, folder, console, train)
         if recipe.minutes is not None:
             recipe, planned = _planned(recipe, console)
     settings = settings_of(recipe)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qknorm.data.glossary import Glossary, read_glossary
+from qknorm.data.glossary import Glossary, read_entries, read_glossary
 from qknorm.errors import InputError
 
 TERMS = {"house": "casa", "red house": "casa vermella", "NATO": "OTAN"}
@@ -43,6 +43,12 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path, content: str, problem: st
     (tmp_path / "terms").write_text(content)
     with pytest.raises(InputError, match=problem):
         read_glossary(tmp_path / "terms", "en", "gl")
+
+
+def test_a_list_of_words_may_have_several_translations_of_one(tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("gl,en\nbanco,bank\n\nribeira,bank\nunha\n")
+    entries = list(read_entries(tmp_path / "words", "en", "gl"))
+    assert entries == [(2, "bank", "banco"), (4, "bank", "ribeira"), (5, "", "unha")]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from qknorm.data.batches import BatchSampler, DropoutPairs
-from qknorm.data.cleaning import Rules
+from qknorm.data.cleaning import NO_TRANSLATION, Rules
 from qknorm.data.corpus_report import DirectionReport
 from qknorm.data.importers import Pair
 from qknorm.data.leaks import LEAKS
@@ -243,6 +244,24 @@ def test_several_that_prepare_the_same_corpus_do_not_disturb_each_other(tmp_path
     assert len({len(own.subwords) for own in prepared}) == 1
 
 
+def test_what_hardly_translates_is_dropped_with_its_line_if_that_is_asked_for(tmp_path: Path) -> None:
+    text = files(tmp_path, ["a house number 9", *SOURCE], ["algo", *TARGET])
+    words = replace(TestBorrowing().borrowed(tmp_path, ["a"], ["algo"]), is_word_list=True)
+    judged = []
+
+    def judge(sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.float64]:
+        judged.append(len(sources))
+        return np.array([4.5 if target == "algo" else 3.5 for target in targets])
+
+    for most, dropped in ((None, {}), (5.0, {}), (4.0, {NO_TRANSLATION: 1})):
+        prepared = prepare([text, words], 50, "raw", Rules(max_suspicion=most), tmp_path, judge=judge)
+        report = prepared.directions[0].report
+        assert (report.dropped, report.read - report.kept) == (dropped, len(dropped))
+        assert len(prepared.borrowed[0].train) == 1
+    assert judged == [81, 81]
+    assert list(read_lines(prepared.folder / "dropped.tsv"))[1].split("\t")[:2] == ["1", NO_TRANSLATION]
+
+
 class TestBorrowing:
     """Text that is learned from beside one's own."""
 
@@ -283,6 +302,17 @@ class TestBorrowing:
         assert extra.report.near_copies == 1
         _, *rows = (row.split("\t")[:2] for row in read_lines(extra.folder / "dropped.tsv"))
         assert rows == [["1", LEAKS], ["2", LEAKS]]
+
+    def test_in_a_list_of_words_names_are_their_own_translations(self, tmp_path: Path) -> None:
+        names = [f"Galicia {number}" for number in range(20)]
+        extra = self.borrowed(tmp_path, [*names, "", "house"], [*names, "nada", "casa"])
+        keep, cache, keys = TextPipeline(["keep"]), tmp_path / "cache", set()
+        for text, kept in ((extra, []), (replace(extra, is_word_list=True), names)):
+            prepared = prepare([files(tmp_path), text], 50, "raw", Rules(), cache, keep)
+            assert prepared.borrowed[0].train.sources == [*kept, "house"]
+            assert prepared.borrowed[0].report.dropped["source blank"] == 1
+            keys.add(prepared.key)
+        assert len(keys) == 2
 
     def test_ones_own_text_is_kept_apart_if_that_is_asked_for(self, tmp_path: Path) -> None:
         held = written(tmp_path, "held", [SOURCE[3]], ["outra cousa"])

@@ -55,6 +55,27 @@ def test_a_related_text_is_learned_beside_ones_own(command: Command, workplace: 
     assert command("report", "runs", "-o", "report.html").code == 0
 
 
+def test_several_related_texts_and_lists_of_words_are_learned_at_once(
+    command: Command, workplace: Path, related: tuple[str, str]
+) -> None:
+    """A word may have two translations, and a name is its own; a table is taken apart in the folder of the run."""
+    write_lines(workplace / "words.csv", ["gl,en", "pan,bread", "bolecho,bread", "Galicia,Galicia", "casa,"])
+    lines = list(read_lines(workplace / "xx.txt"))
+    write_lines(workplace / "yy_zz.txt", [line.swapcase() for line in lines])
+    second = ("--related=yy_zz.txt", related[1], "--related", "yy_zz.txt", related[1], "--words", "words.csv")
+    asked = ("train", *OWN, "--related", *related, *second, "--minutes", "1", *TINY)
+    done = command(*asked)
+    assert done.code == 0, done.errors
+    run = workplace / "runs" / "train"
+    names = [direction.name for direction in Translator.load(run).directions]
+    assert names == ["en-gl", "xx-gl", "related2-gl", "related3-gl", "en+words-gl"]
+    assert "borrowed, en+words-gl: 3 of 4 pairs" in done.out
+    assert list(read_lines(run / "words" / "4.source")) == ["bread", "bread", "Galicia", ""]
+    assert list(read_lines(run / "words" / "4.target")) == ["pan", "bolecho", "Galicia", "casa"]
+    assert "4.target has hardly a word" not in done.out, "new words are what a list is for"
+    assert command(*asked, "--resume").code == 0
+
+
 def test_text_in_one_language_is_translated_back_and_what_was_done_is_found_again(
     command: Command, workplace: Path, related: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +144,8 @@ def test_what_a_weak_model_translates_back_is_not_learned_from(
     ("arguments", "sentence"),
     [
         (("recipe.yaml", "--mono-target", "train.gl"), "belong to --src and --tgt; a recipe has data.extra"),
+        (("recipe.yaml", "--words", "train.gl"), "belong to --src and --tgt; a recipe has data.extra"),
+        ((*OWN, "--words", "empty.txt"), "empty.txt holds no term"),
         ((*OWN, "--related", "none.txt", "train.gl"), "none.txt"),
         ((*OWN, "--related", "short.txt", "train.gl"), "short.txt"),
         (
@@ -139,11 +162,19 @@ def test_what_cannot_be_borrowed_is_said_in_one_sentence(
     command: Command, workplace: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     write_lines(workplace / "short.txt", ["one"])
+    write_lines(workplace / "empty.txt", [])
     done = command("train", *arguments, *TINY)
     assert done.code == 2
     assert sentence in done.errors
     assert len(done.errors.strip().splitlines()) == 1
     assert not list((workplace / "runs").rglob("recipe.yaml"))
+
+
+@pytest.mark.usefixtures("workplace")
+def test_one_file_where_two_belong_together_is_refused(command: Command) -> None:
+    done = command("train", *OWN, "--also", "train.en", "train.gl", "--related", "train.en")
+    assert done.code == 2
+    assert done.errors == "qknorm: --related and --also take two files each, such as --related pt.txt en.txt\n"
 
 
 def test_what_is_made_stands_side_by_side_and_the_rest_has_its_reason(command: Command, trained_run: Path) -> None:

@@ -100,6 +100,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, language in (file.split(".") for file in others):
         lines = read_lines(files / ("mine.en" if language == "en" else "mine.gl"))
         write_lines(files / f"{name}.{language}", (f"{line} {len(line)}" for line in lines))
+    write_lines(files / "words.csv", ["en,gl", "bread,pan", "bread,boroa", "Galicia,Galicia"])
     write_lines(files / "terms.tsv", ["bread\tboroa", "living room\tsalón"])
     for side, language in enumerate(("en", "gl")):
         write_lines(

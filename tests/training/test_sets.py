@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from qknorm.counting.suspects import suspects
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.errors import InputError
 from qknorm.runs.recipe import DataRecipe
@@ -103,3 +105,11 @@ def test_text_in_one_language_is_nothing_to_prepare(tmp_path: Path) -> None:
     alone = [{"kind": "target", "target": str(tmp_path / "train.gl"), "languages": ["en", "gl"]}]
     with pytest.raises(InputError, match="text in one language, which `qknorm train` with minutes translates back"):
         prepared_text(recipe(tmp_path, extra=alone))
+
+
+def test_the_most_suspect_pairs_are_dropped_if_that_is_asked_for(tmp_path: Path) -> None:
+    write_phrases(tmp_path, train=600, held_out=20)
+    whole, doubtless = (prepared_text(recipe(tmp_path, max_suspicion=most)).directions[0].train for most in (None, 2))
+    is_kept = suspects(whole.sources, whole.targets) <= 2
+    assert 0 < is_kept.sum() < len(whole)
+    assert doubtless.sources == list(compress(whole.sources, is_kept))
