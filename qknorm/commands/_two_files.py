@@ -36,6 +36,6 @@ def _joined(arguments: Iterable[str]) -> Iterator[str]:
 def two_files(value: str) -> tuple[Path, Path]:
     """What such an option was given, each time."""
     files = [Path(name) for name in value.split(_BETWEEN) if name]
-    if len(files) != 2:
+    if len(files) != 2 or any(file.name.startswith("--") for file in files):
         raise InputError(f"{' and '.join(OPTIONS)} take two files each, such as {OPTIONS[0]} pt.txt en.txt")
     return files[0], files[1]

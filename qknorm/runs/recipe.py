@@ -167,9 +167,10 @@ class DataRecipe(DirectionRecipe):
         for text in self.extra:
             own = {code for direction in self.directions for code in enumerate(direction.languages)}
             if own.isdisjoint(enumerate(text.languages)):
+                files = " and ".join(filter(None, (text.source, text.target)))
                 raise ValueError(
-                    f"{text.source} and {text.target} are {' and '.join(text.languages)}, neither of which is on this "
-                    "side of your own pairs: are the two the wrong way round?"
+                    f"{files}: {' and '.join(text.languages)}, neither of which is on this side of your own pairs: "
+                    "are the two the wrong way round?"
                 )
         names = ["-".join(direction.languages) for direction in self.directions]
         if len(set(names)) < len(names):

@@ -150,7 +150,7 @@ def test_what_a_weak_model_translates_back_is_not_learned_from(
         ((*OWN, "--related", "short.txt", "train.gl"), "short.txt"),
         (
             (*OWN, "--related", "train.gl", "other.xx"),
-            "are gl and xx, neither of which is on this side of your own pairs",
+            ": gl and xx, neither of which is on this side of your own pairs",
         ),
         ((*OWN, "--mono-target", "short.txt"), "no sentence of 3 to 80 words to translate back"),
         ((*OWN, "--mono-target", "train.en"), "train.en is in the language that is translated from"),
