@@ -198,7 +198,7 @@ class DataRecipe(DirectionRecipe):
         if not self.pairs and not self._has_origin():
             raise ValueError("give either data.corpus, or both data.source and data.target, or data.pairs")
         for text in self.extra:
-            own = {code for direction in self.directions for code in enumerate(direction.languages)}
+            own = {code for direction in self.one_way for code in enumerate(direction.languages)}
             if own.isdisjoint(enumerate(text.languages)):
                 files = " and ".join(filter(None, (text.source, text.target)))
                 raise ValueError(

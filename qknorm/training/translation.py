@@ -241,7 +241,8 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     trainer.train()
     if processes.rank() == 0:
         _score_tests(run, prepared, console)
-        _say_what_is_next(run.folder, is_worth_prolonging(recipe, prepared, trainer.progress), console)
+        pair = prepared.code(prepared.directions[0])
+        _say_what_is_next(run.folder, pair, is_worth_prolonging(recipe, prepared, trainer.progress), console)
 
 
 def _planned(recipe: Recipe, console: Screen) -> tuple[Recipe, Prepared | None]:
@@ -390,11 +391,12 @@ def _calibrate(run: TranslatorRun, prepared: Prepared, translator: Translator) -
     Calibrations(by_direction=by_direction).write(run.confidence_file)
 
 
-def _say_what_is_next(folder: Path, is_worth_prolonging: bool, console: Screen) -> None:
-    name = shlex.quote(str(folder))
+def _say_what_is_next(folder: Path, pair: str, is_worth_prolonging: bool, console: Screen) -> None:
+    """pair: one of several, of which `translate` wants to be told."""
+    name, choice = shlex.quote(str(folder)), f" --pair {pair}" if pair else ""
     lines = [
         f"The model is {folder}. Next:",
-        f"  qknorm translate {name} FILE       translate a text file, line by line",
+        f"  qknorm translate {name}{choice} FILE       translate a text file, line by line",
         f"  qknorm report {name}               look at scores, curves and examples in a browser",
     ]
     if is_worth_prolonging:

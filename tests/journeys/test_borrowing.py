@@ -135,6 +135,7 @@ def test_both_ways_are_trained_translated_and_added_to(
     assert "600 pairs read: " in done.out
     assert " to learn from, both ways; " in done.out
     run = workplace / "runs" / "train"
+    assert "qknorm translate runs/train --pair en-gl FILE" in done.out
     directions = [direction.name for direction in Translator.load(run, "gl-en").directions]
     assert directions == ["en-gl", "gl-en", "xx-gl", "en+back-gl", "gl-xx"]
     for pair in ("en-gl", "gl-en"):
