@@ -3,11 +3,11 @@
     make trials [DATA=FOLDER] [JOBS=1]
 
 docs/measured/queue.yaml lists the trials: a name, a corpus (a folder of DATA, or one that `qknorm data get` knows),
-how many of its lines (all, if it does not say), the minutes, settings, and options such as [--mono-target,
-DATA/FILE]; with `swapped: true`, one target in twenty is that of another line. Each is a
-`qknorm train --src … --tgt … --minutes N` with these settings and options. Its result is a line of
-docs/measured/trials.jsonl; what has a line is not run again, so that a queue that was killed goes on, and one that runs
-can be added to. No test set is read: the dev set takes its place, and is scored with a beam at the end.
+how many of its lines (all, if it does not say), the minutes, settings, and options such as [--mono-target, DATA/FILE];
+with `swapped: true`, one target in twenty is that of another line; with `turned: true`, it is translated the other
+way. Each is a `qknorm train --src … --tgt … --minutes N` with these settings and options. Its result is a line of
+docs/measured/trials.jsonl; what has a line is not run again, so that a queue that was killed goes on, and one that
+runs can be added to. No test set is read: the dev set takes its place, and is scored with a beam at the end.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ def run(trial: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
     """Train once, and say what came out."""
     with tempfile.TemporaryDirectory() as scratch:
         train, dev = (files(trial["corpus"], split, data) for split in ("train", "dev"))
+        if trial.get("turned"):
+            train, dev = train[::-1], dev[::-1]
         if "lines" in trial:
             train = (first_lines(train[0], trial["lines"], scratch), first_lines(train[1], trial["lines"], scratch))
         if trial.get("swapped"):
@@ -131,13 +133,14 @@ def with_swapped_lines(file: Path, folder: str) -> Path:
 def outcome(run: Path) -> dict[str, Any]:
     trial = TranslatorRun.open(run)
     validations, training = trial.metrics(), trial.recipe.training
+    by_pair = {test.folder.name: round(test.scores().bleu, 2) for test in trial.tests()}
     return {
         "peak": training.peak,
         "precision": training.precision,
         "updates": validations[-1].step,
         "dev_loss": round(min(line.dev_loss for line in validations if line.dev_loss is not None), 4),
         "dev_bleu_greedy": round(max(line.dev_bleu for line in validations if line.dev_bleu is not None), 2),
-        "dev_bleu": round(trial.test_set().scores().bleu, 2),
+        "dev_bleu": by_pair.get("test", by_pair),  # of several pairs by their names
     }
 
 

@@ -44,6 +44,9 @@ def train(
         list[Path] | None,
         typer.Option(help="A table of words or terms and their translations (TSV, CSV), to learn them."),
     ] = None,
+    both_ways: Annotated[
+        bool, typer.Option("--both-ways", help="Learn the opposite direction, too, in the same model.")
+    ] = False,
     parent: Annotated[
         Path | None,
         typer.Option("--from", help="A run to go on from, of any languages: its vocabulary, shape and weights."),
@@ -69,13 +72,14 @@ def train(
     """Train a translator and score it, or a language model (task: language). Ctrl-C saves; --resume resumes exactly."""
     from qknorm import processes
 
+    changes = [*(settings or []), *(["data.both_ways=true"] if both_ways else [])]
     with processes.together():
         if more:
-            _add(recipe, more, settings or [], minutes)
+            _add(recipe, more, changes, minutes)
         else:
             pairs = [list(map(two_files, given or [])) for given in (related, also)]
             borrowed = _Extra(pairs[0], pairs[1], mono_target or [], words or [])
-            _train(recipe, settings or [], src, tgt, borrowed, parent, minutes, resume, runs)
+            _train(recipe, changes, src, tgt, borrowed, parent, minutes, resume, runs)
 
 
 def _add(folder: Path | None, files: list[Path], settings: list[str], minutes: float | None) -> None:

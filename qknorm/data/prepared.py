@@ -81,6 +81,8 @@ class ParallelFiles:
     """Whether it is learned from and nothing else: no set of it is held out."""
     is_word_list: bool = False
     """Whether it holds words, not sentences: names among them are their own translations."""
+    is_opposite: bool = False
+    """Whether it is another text turned round: nothing was read for it."""
 
     @property
     def name(self) -> str:
@@ -93,6 +95,12 @@ class ParallelFiles:
 
     def is_reverse_of(self, other: ParallelFiles) -> bool:
         return self.languages == other.languages[::-1]
+
+    def turned(self, languages: tuple[str, str]) -> ParallelFiles:
+        """The same files from target to source."""
+        dev, test = (files and files[::-1] for files in (self.dev, self.test))
+        turned = replace(self, source=self.target, target=self.source, dev=dev, test=test, languages=languages)
+        return replace(turned, is_opposite=True)
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,9 @@ class PreparedSet:
 
     def __len__(self) -> int:
         return len(self.sources)
+
+    def turned(self) -> PreparedSet:
+        return PreparedSet(self.targets, self.sources, FixedPairs(self.encoded.target, self.encoded.source))
 
 
 @dataclass(frozen=True)
@@ -125,6 +136,12 @@ class PreparedDirection:
     @property
     def held_out(self) -> dict[str, PreparedSet]:
         return {"dev": self.dev, "test": self.test}
+
+    def turned(self, languages: tuple[str, str]) -> PreparedDirection:
+        """The opposite direction: the same pairs in the same sets, so that neither learns what the other holds out."""
+        train, dev, test = (pairs.turned() for pairs in (self.train, self.dev, self.test))
+        report = self.report.model_copy(update={"longest_source": int(train.encoded.source.lengths.max())})
+        return replace(self, files=self.files.turned(languages), train=train, dev=dev, test=test, report=report)
 
 
 @dataclass(frozen=True)
@@ -145,6 +162,17 @@ class Prepared:
     def texts(self) -> list[PreparedDirection]:
         """All that is learned from: one's own pairs first."""
         return [*self.directions, *self.borrowed]
+
+    @property
+    def as_read(self) -> list[PreparedDirection]:
+        """Those that were read: a text that is learned both ways only once."""
+        return [text for text in self.texts if not text.files.is_opposite]
+
+    @property
+    def report(self) -> CorpusReport:
+        """What corpus.json of a run says."""
+        own, borrowed = ([text.report for text in texts] for texts in (self.directions, self.borrowed))
+        return CorpusReport.of_file(self.folder / CORPUS).model_copy(update={"pairs": own, "borrowed": borrowed})
 
     def code(self, direction: PreparedDirection) -> str:
         """What the files of a text have in their names: of one's own pairs nothing, unless there are several."""

@@ -90,6 +90,14 @@ class DirectionRecipe(RecipePart):
     def _has_origin(self) -> bool:
         return (self.corpus is None) != (self.source is None) and (self.source is None) == (self.target is None)
 
+    def turned(self) -> DirectionRecipe:
+        """The opposite direction."""
+        dev, test = (files and files[::-1] for files in (self.dev, self.test))
+        source, target, languages = self.target, self.source, self.languages[::-1]
+        return DirectionRecipe(
+            corpus=self.corpus, source=source, target=target, dev=dev, test=test, languages=languages
+        )
+
 
 class BorrowedRecipe(RecipePart):
     """Text that is learned from beside one's own pairs. Nothing of it is held out, and nothing is scored on it."""
@@ -116,6 +124,17 @@ class BorrowedRecipe(RecipePart):
         tag = self.tag or _TAGS.get(self.kind, "")
         return (f"{self.languages[0]}+{tag}" if tag else self.languages[0]), self.languages[1]
 
+    @property
+    def has_opposite(self) -> bool:
+        """Whether it may be learned from target to source, too: nobody should learn to write what a model wrote."""
+        return self.kind != "target"
+
+    def turned(self) -> BorrowedRecipe:
+        """The same text from target to source."""
+        assert self.source is not None
+        sides = {"source": self.target, "target": self.source}
+        return self.model_copy(update={**sides, "languages": self.languages[::-1]})
+
 
 class DataRecipe(DirectionRecipe):
     """Where the sentences are, which of them are dropped, and how they become pieces."""
@@ -124,6 +143,8 @@ class DataRecipe(DirectionRecipe):
     """Text to borrow from: in a related language, of another kind, in one language alone, or a list of words."""
     pairs: tuple[DirectionRecipe, ...] = ()
     """Several language pairs for one model: a list of the keys above, in place of them, each with other languages."""
+    both_ways: bool = False
+    """Learn the opposite direction of each pair in the same model."""
     scheme: Scheme = "raw"
     """`words` for text that is already tokenised, `raw` for text as people write it."""
     merges: int = Field(8000, ge=1)
@@ -139,7 +160,8 @@ class DataRecipe(DirectionRecipe):
     keep_copies: bool = False
     """Do not drop a source that equals its target."""
     apart: bool = False
-    """Learn from no sentence of which a dev or test set has either side. Plans do; what is borrowed never has any."""
+    """Learn from no sentence of which a dev or test set has either side. Plans do; so do `both_ways` and what is
+    borrowed."""
     tidy: bool = False
     """Write all text in one way, later on what is translated, too: NFC, single ordinary spaces. Plans do."""
     keep: bool | tuple[str, ...] = False
@@ -147,9 +169,20 @@ class DataRecipe(DirectionRecipe):
     is to be kept, too."""
 
     @property
-    def directions(self) -> tuple[DirectionRecipe, ...]:
-        """The one pair, or the several."""
+    def one_way(self) -> tuple[DirectionRecipe, ...]:
+        """The one pair, or the several, as they are given."""
         return self.pairs or (self,)
+
+    @property
+    def directions(self) -> tuple[DirectionRecipe, ...]:
+        """All that are learned: those that are given, then their opposites."""
+        return (*self.one_way, *(way.turned() for way in self.one_way)) if self.both_ways else self.one_way
+
+    @property
+    def borrowed(self) -> tuple[BorrowedRecipe, ...]:
+        """All that is learned from beside them: what is given, then its opposites."""
+        turned = (extra.turned() for extra in self.extra if extra.has_opposite) if self.both_ways else ()
+        return (*self.extra, *turned)
 
     @property
     def pipeline(self) -> TextPipeline:
@@ -165,7 +198,7 @@ class DataRecipe(DirectionRecipe):
         if not self.pairs and not self._has_origin():
             raise ValueError("give either data.corpus, or both data.source and data.target, or data.pairs")
         for text in self.extra:
-            own = {code for direction in self.directions for code in enumerate(direction.languages)}
+            own = {code for direction in self.one_way for code in enumerate(direction.languages)}
             if own.isdisjoint(enumerate(text.languages)):
                 files = " and ".join(filter(None, (text.source, text.target)))
                 raise ValueError(
@@ -175,7 +208,8 @@ class DataRecipe(DirectionRecipe):
         names = ["-".join(direction.languages) for direction in self.directions]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"two of data.pairs are {twice}; give each its languages, such as [en, gl]")
+            hint = "data.both_ways turns each round" if self.both_ways else "give each its languages, such as [en, gl]"
+            raise ValueError(f"two of data.pairs are {twice}; {hint}")
         return self
 
 

@@ -108,7 +108,7 @@ def _sides(text: Path) -> tuple[Path, Path]:
 def _compare(before: TranslatorRun, after: TranslatorRun, new: Path, console: Screen) -> None:
     """What both make of the dev set of old, and of new sentences that nobody learned from."""
     recipe = after.recipe
-    (old,) = prepared_text(recipe.data, vocabulary=after.tokenizer_file).directions
+    old, *_ = prepared_text(recipe.data, vocabulary=after.tokenizer_file).directions
     sets = {"old sentences": (old.dev.sources, old.dev.targets)}
     source, target = _sides(new)
     if source.stat().st_size:
@@ -116,7 +116,7 @@ def _compare(before: TranslatorRun, after: TranslatorRun, new: Path, console: Sc
     table = Table(
         "dev", "lines", *(f"{name} {when}" for name in ("BLEU", "chrF") for when in ("before", "after")), box=None
     )
-    translators = [Translator.load(run.folder).greedy() for run in (before, after)]
+    translators = [Translator.load(run.folder, old.files.name).greedy() for run in (before, after)]
     for name, (sources, references) in sets.items():
         made = [translator.translate(sources) for translator in translators]
         scores = [

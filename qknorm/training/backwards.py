@@ -69,7 +69,7 @@ def _backwards(recipe: Recipe, minutes: float, folder: Path, console: Screen) ->
     """The recipe of the opposite direction: the same sets, the other way round."""
     given = recipe.model_dump(exclude_unset=True, exclude={"minutes"})
     parallel = [extra for extra in recipe.data.extra if extra.source is not None]
-    known = recipe.data.model_copy(update={"extra": tuple(parallel)})
+    known = recipe.data.model_copy(update={"extra": tuple(parallel), "both_ways": False})
     plan = laid_over_plan(planner.START, merged(given, {"data": known.model_dump()}), "the planned recipe")
     prepared = prepared_text(plan.data, None if "merges" in given["data"] else planner.merges_for)
     for extra in recipe.data.extra:
@@ -78,7 +78,8 @@ def _backwards(recipe: Recipe, minutes: float, folder: Path, console: Screen) ->
     source, target = recipe.data.languages
     files = _written(prepared, folder / _TEXT)
     turned = {**files, "languages": (target, source), "extra": [_turned(extra).model_dump() for extra in parallel]}
-    content = {**given, "name": _FOLDER, "minutes": minutes, "data": given["data"] | turned, "parent": None}
+    data = given["data"] | turned | {"both_ways": False}
+    content = {**given, "name": _FOLDER, "minutes": minutes, "data": data, "parent": None}
     return checked(Recipe, content, "the recipe of the opposite direction")
 
 
@@ -106,10 +107,7 @@ def _check(file: Path, prepared: Prepared, console: Screen) -> None:
 
 
 def _turned(extra: BorrowedRecipe) -> BorrowedRecipe:
-    assert extra.source is not None
-    return extra.model_copy(
-        update={"source": extra.target, "target": extra.source, "languages": extra.languages[::-1], "tag": ""}
-    )
+    return extra.turned().model_copy(update={"tag": ""})
 
 
 def _translated_back(recipe: Recipe, run: TranslatorRun, console: Screen) -> tuple[BorrowedRecipe, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from qknorm.cache import cache_folder
@@ -27,7 +28,7 @@ def prepared_text(
     earlier: the folder where a run of an earlier version keeps the sets that were split off its text.
     vocabulary: the file of one that is taken in place of learning it.
     """
-    files = [_files_of(direction) for direction in recipe.directions]
+    files = [_files_of(direction) for direction in recipe.one_way]
     if earlier is not None:
         files = [_as_split_earlier(pair, earlier / pair.name if len(files) > 1 else earlier) for pair in files]
     files += [_borrowed(extra) for extra in recipe.extra]
@@ -35,13 +36,23 @@ def prepared_text(
         max_ratio=recipe.max_ratio,
         duplicates=not recipe.keep_duplicates,
         copies=not recipe.keep_copies,
-        apart=recipe.apart,
+        apart=recipe.apart or recipe.both_ways,
         max_suspicion=recipe.max_suspicion,
     )
-    return prepare(
+    prepared = prepare(
         *(files, merges or recipe.merges, recipe.scheme, rules, cache_folder(), recipe.pipeline, vocabulary),
         judge=suspects,
     )
+    return _with_opposites(prepared, recipe) if recipe.both_ways else prepared
+
+
+def _with_opposites(prepared: Prepared, recipe: DataRecipe) -> Prepared:
+    """Each text in the opposite direction, too, in the order of the recipe's `directions` and `borrowed`."""
+    own = [text.turned(text.files.languages[::-1]) for text in prepared.directions]
+    read = zip(recipe.extra, prepared.borrowed, strict=True)
+    borrowed = [text.turned(extra.turned().codes) for extra, text in read if extra.has_opposite]
+    directions = [*prepared.directions, *own]
+    return replace(prepared, directions=directions, borrowed=[*prepared.borrowed, *borrowed])
 
 
 def _files_of(direction: DirectionRecipe) -> ParallelFiles:

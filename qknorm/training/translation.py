@@ -19,7 +19,7 @@ from qknorm.attention.watch import watch
 from qknorm.counting.guide import Guide
 from qknorm.counting.kept import counted, translations
 from qknorm.data.batches import Batch, BatchSampler, DropoutPairs, PairData
-from qknorm.data.prepared import CORPUS, DROPPED, TOKENIZER, Prepared
+from qknorm.data.prepared import DROPPED, TOKENIZER, Prepared
 from qknorm.data.subwords import PAD
 from qknorm.data.textfiles import write_lines
 from qknorm.decoding.beam import BeamSettings
@@ -191,7 +191,7 @@ def batches_of(recipe: Recipe, prepared: Prepared, model: TranslatorModel) -> Ba
     data: list[PairData] = [train.encoded for train in sets]
     if dropout:
         data = [DropoutPairs(prepared.subwords, train.sources, train.targets, dropout, training.seed) for train in sets]
-    weights = [1.0] * len(prepared.directions) + [extra.weight for extra in recipe.data.extra]
+    weights = [1.0] * len(prepared.directions) + [extra.weight for extra in recipe.data.borrowed]
     number_of = {direction.name: direction.number for direction in model.directions}
     numbers = [number_of[text.files.name] for text in prepared.texts]
     rank, count = processes.rank(), processes.count()
@@ -241,7 +241,8 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     trainer.train()
     if processes.rank() == 0:
         _score_tests(run, prepared, console)
-        _say_what_is_next(run.folder, is_worth_prolonging(recipe, prepared, trainer.progress), console)
+        pair = prepared.code(prepared.directions[0])
+        _say_what_is_next(run.folder, pair, is_worth_prolonging(recipe, prepared, trainer.progress), console)
 
 
 def _planned(recipe: Recipe, console: Screen) -> tuple[Recipe, Prepared | None]:
@@ -279,9 +280,9 @@ def _prepared(run: TranslatorRun, recipe: Recipe, resume: bool) -> Prepared:
 def _start(run: TranslatorRun, recipe: Recipe, prepared: Prepared) -> None:
     """Fill a new run folder with all but checkpoints. The recipe comes last: with it the folder is a run."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(prepared.folder / CORPUS, run.corpus_file)
+    prepared.report.write(run.corpus_file)
     shutil.copyfile(prepared.folder / TOKENIZER, run.tokenizer_file)
-    for text in prepared.texts:
+    for text in prepared.as_read:
         shutil.copyfile(text.folder / DROPPED, run.dropped_file(prepared.code(text)))
     parts_of(recipe, prepared).write(run.pairs_file)
     run.save_recipe(recipe)
@@ -290,38 +291,39 @@ def _start(run: TranslatorRun, recipe: Recipe, prepared: Prepared) -> None:
 def _introduce(model: TranslatorModel, run: TranslatorRun, prepared: Prepared, console: Screen) -> None:
     parameters = sum(parameter.numel() for parameter in model.parameters())
     console.print(f"{_sums(prepared)}; {len(prepared.subwords):,} pieces, {parameters:,} parameters")
-    for text in prepared.borrowed:
-        report, files = text.report, text.files
+    for report, files in ((text.report, text.files) for text in prepared.as_read if text.files.is_borrowed):
         console.print(f"borrowed, {files.name}: {report.kept:,} of {report.read:,} pairs of {files.source}")
-    for text in prepared.texts:
+    for text in prepared.as_read:
         if dropped := Counter(text.report.dropped):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.most_common())
             console.print(f"dropped: {reasons}; every line is in {run.dropped_file(prepared.code(text))}")
-    if near := sum(text.report.near_copies or 0 for text in prepared.texts):
+    if near := sum(text.report.near_copies or 0 for text in prepared.as_read):
         console.print(f"{near:,} pairs to learn from share six words in a row with dev or test")
 
 
 def _sums(prepared: Prepared) -> str:
     """What became of the pairs that were read, in numbers that add up."""
-    reports = [direction.report for direction in prepared.directions]
+    directions = [text for text in prepared.as_read if not text.files.is_borrowed]
+    reports = [direction.report for direction in directions]
     read, kept = sum(report.read for report in reports), sum(report.kept for report in reports)
     dropped = sum(sum(report.dropped.values()) for report in reports)
     split_off = Counter[str]()
     for report in reports:
         split_off.update(report.split_off or {})
-    sets = {name: sum(len(direction.held_out[name]) for direction in prepared.directions) for name in ("dev", "test")}
+    sets = {name: sum(len(direction.held_out[name]) for direction in directions) for name in ("dev", "test")}
     parts = [f"{dropped:,} dropped", *(f"{count:,} for {name}" for name, count in split_off.items())]
     given = [f"{sets[name] - split_off[name]:,} for {name}" for name in sets if sets[name] > split_off[name]]
     beside = f"; beside them {', '.join(given)}" if given else ""
-    return f"{read:,} pairs read: {', '.join(parts)}, {kept:,} to learn from{beside}"
+    both_ways = ", both ways" if len(directions) < len(prepared.directions) else ""
+    return f"{read:,} pairs read: {', '.join(parts)}, {kept:,} to learn from{both_ways}{beside}"
 
 
 def _say_doubts(run: TranslatorRun, recipe: Recipe, prepared: Prepared, console: Screen) -> None:
     """What looks wrong with the text."""
-    for given, direction in zip(recipe.data.directions, prepared.directions, strict=True):
+    for given, direction in zip(recipe.data.one_way, prepared.as_read, strict=False):  # then come those borrowed
         for doubt in doubts(given, direction, run.dropped_file(prepared.code(direction))):
             console.print(f"warning: {doubt}")
-    for text in prepared.borrowed:
+    for text in prepared.as_read[len(recipe.data.one_way) :]:
         of_all = of_any_text(text, run.dropped_file(prepared.code(text)))
         for doubt in (*of_all, *of_borrowed(text, prepared.directions[0])):
             console.print(f"warning: {doubt}")
@@ -389,11 +391,12 @@ def _calibrate(run: TranslatorRun, prepared: Prepared, translator: Translator) -
     Calibrations(by_direction=by_direction).write(run.confidence_file)
 
 
-def _say_what_is_next(folder: Path, is_worth_prolonging: bool, console: Screen) -> None:
-    name = shlex.quote(str(folder))
+def _say_what_is_next(folder: Path, pair: str, is_worth_prolonging: bool, console: Screen) -> None:
+    """pair: one of several, of which `translate` wants to be told."""
+    name, choice = shlex.quote(str(folder)), f" --pair {pair}" if pair else ""
     lines = [
         f"The model is {folder}. Next:",
-        f"  qknorm translate {name} FILE       translate a text file, line by line",
+        f"  qknorm translate {name}{choice} FILE       translate a text file, line by line",
         f"  qknorm report {name}               look at scores, curves and examples in a browser",
     ]
     if is_worth_prolonging:

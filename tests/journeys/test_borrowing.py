@@ -13,6 +13,7 @@ from qknorm import Translator
 from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.decoding import synthesis
 from qknorm.runs.recipe import Recipe
+from qknorm.runs.translator_run import TranslatorRun
 from qknorm.training import planner, translation
 from qknorm.training.backwards import with_back_translations
 from tests.journeys.conftest import Command
@@ -120,6 +121,30 @@ def test_text_in_one_language_is_translated_back_and_what_was_done_is_found_agai
     settled = command(*asked, "--resume")
     assert settled.code == 0, settled.errors
     assert json.loads((run / "test" / "scores.json").read_text())["lines"] > 0
+
+
+def test_both_ways_are_trained_translated_and_added_to(
+    command: Command, workplace: Path, related: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside text in one language, which the separate model of the opposite direction translates back."""
+    monkeypatch.setattr(synthesis, "_reason_to_drop", lambda *_: None)
+    write_lines(workplace / "mono.gl", [f"{line} tamén" for line in read_lines(workplace / "train.gl")])
+    borrowed = ("--related", *related, "--mono-target", "mono.gl")
+    done = command("train", *OWN, "--both-ways", *borrowed, "--minutes", "1", *TINY, "max_ratio=null")
+    assert done.code == 0, done.errors
+    assert "600 pairs read: " in done.out
+    assert " to learn from, both ways; " in done.out
+    run = workplace / "runs" / "train"
+    assert "qknorm translate runs/train --pair en-gl FILE" in done.out
+    directions = [direction.name for direction in Translator.load(run, "gl-en").directions]
+    assert directions == ["en-gl", "gl-en", "xx-gl", "en+back-gl", "gl-xx"]
+    for pair in ("en-gl", "gl-en"):
+        assert (run / "test" / pair / "scores.json").exists()
+        assert command("translate", str(run), str(run / "test" / pair / "source.txt"), "--pair", pair).code == 0
+    assert command("report", "runs", "-o", "report.html").code == 0
+    more = command("train", "runs/train", "--add", "mono.gl", "train.gl", "--minutes", "0.05")
+    assert more.code == 0, more.errors
+    assert TranslatorRun(run.with_name("train-2")).recipe.data.both_ways
 
 
 @pytest.mark.usefixtures("workplace")

@@ -65,6 +65,11 @@ def test_recipes_come_with_the_package(tmp_path: Path, monkeypatch: pytest.Monke
         ({}, ["model.p=.nan"], "model.p: Input should be"),
         ({"data": {"corpus": "tatoeba", "pairs": [{"corpus": "tatoeba"}]}}, [], "the texts are given in each pair"),
         ({"data": {"pairs": [{"corpus": "phrasebook-en-gl"}] * 2}}, [], "two of data.pairs are en-gl"),
+        (
+            {"data": {"pairs": [{"corpus": "ted-gl-en"}, {"corpus": "ted-gl-en", "languages": ["en", "gl"]}]}},
+            ["both_ways=true"],
+            "two of data.pairs are gl-en; data.both_ways turns each round",
+        ),
         ({"data": {"pairs": [{"source": "a"}]}}, [], "both data.source and data.target"),
         ({"data": {"pairs": [{"corpsu": "a"}]}}, [], "no key data.pairs.0.corpsu; the nearest is data.pairs.0.corpus"),
         ({"data": {"pairs": []}}, [], "or data.pairs"),

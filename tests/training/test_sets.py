@@ -101,6 +101,32 @@ def test_a_named_corpus_brings_its_sets_and_tidy_text_is_asked_for(tmp_path: Pat
     assert [f" {line}" for line in tidy] == plain
 
 
+def test_both_ways_hold_out_the_same_sentences_and_learn_from_none_of_them(tmp_path: Path) -> None:
+    write_phrases(tmp_path, train=300, held_out=8)
+    english, galician = (list(read_lines(tmp_path / f"train.{code}")) for code in ("en", "gl"))
+    write_lines(tmp_path / "train.en", [*english, *(f"Look: {line}" for line in english)])
+    write_lines(tmp_path / "train.gl", galician * 2)  # each Galician sentence has two sources
+    forth, back = prepared_text(recipe(tmp_path, both_ways=True, merges=100)).directions
+    assert (back.files.languages, back.files.source.name, back.files.target.name) == (
+        *(("gl", "en"), "train.gl", "train.en"),
+    )
+    for ours, theirs in ((forth.train, back.train), (forth.dev, back.dev), (forth.test, back.test)):
+        assert (ours.sources, ours.targets) == (theirs.targets, theirs.sources)
+        assert [*ours.encoded.source] == [*theirs.encoded.target]
+        assert [*ours.encoded.target] == [*theirs.encoded.source]
+    for held_out in (forth.dev, forth.test):
+        assert len(held_out) > 0
+        assert set(back.train.sources).isdisjoint(held_out.targets)
+    assert forth.report.longest_source == max(map(len, forth.train.encoded.source))
+    assert back.report.longest_source == max(map(len, forth.train.encoded.target))
+
+
+def test_both_ways_of_a_named_corpus() -> None:
+    forth, back = prepared_text(DataRecipe(corpus="phrasebook-en-gl:200", both_ways=True, merges=10)).directions
+    assert back.files.languages == ("gl", "en")
+    assert (back.train.sources, back.test.sources) == (forth.train.targets, forth.test.targets)
+
+
 def test_text_in_one_language_is_nothing_to_prepare(tmp_path: Path) -> None:
     alone = [{"kind": "target", "target": str(tmp_path / "train.gl"), "languages": ["en", "gl"]}]
     with pytest.raises(InputError, match="text in one language, which `qknorm train` with minutes translates back"):

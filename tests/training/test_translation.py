@@ -105,6 +105,34 @@ class TestSeveralPairs:
             trained(two_pairs, run, settings, resume=True)
 
 
+def test_both_ways_are_learned_by_one_model_beside_what_is_borrowed(content: Content, tmp_path: Path) -> None:
+    """All but text that was translated back is learned from in the opposite direction, too; it goes on exactly."""
+    run, given = tmp_path / "run", content["data"]
+    sides = {"source": given["source"], "target": given["target"]}
+    related = {"kind": "related", **sides, "languages": ["pt", "gl"], "weight": 3}
+    given["extra"] = [{"kind": "target", **sides, "languages": ["en", "gl"]}, related]
+    expected = trained(content, run, "both_ways=true")
+    assert expected[-1]["dev_bleu"] == pytest.approx(
+        (expected[-1]["dev_bleu en-gl"] + expected[-1]["dev_bleu gl-en"]) / 2
+    )
+    forth, back = (
+        tuple(list(read_lines(run / "test" / name / file)) for file in ("source.txt", "references.txt"))
+        for name in ("en-gl", "gl-en")
+    )
+    assert forth == back[::-1]
+    ways = [(part.source, part.target, part.is_borrowed) for part in TranslatorRun(run).parts.directions]
+    assert ways[:2] == [("en", "gl", False), ("gl", "en", False)]
+    assert ways[2:] == [("en+back", "gl", True), ("pt", "gl", True), ("gl", "pt", True)]
+    assert [text.weight for text in TranslatorRun(run).recipe.data.borrowed] == [1, 3, 3]
+    assert [len(list(run.glob(f"dropped-{name}.tsv"))) for name in ("en-gl", "gl-en", "extra-*")] == [1, 0, 2]
+
+    learned = weights(run, "step-000016")
+    (run / "checkpoints" / "step-000016" / "state.json").write_text("{")
+    with pytest.warns(UserWarning, match="step-000016 is damaged"):
+        assert trained(content, run, "both_ways=true", resume=True) == expected
+    assert same(weights(run, "step-000016"), learned)
+
+
 def test_a_run_that_borrows_goes_on_exactly_and_ends_with_its_own_text(content: Content, tmp_path: Path) -> None:
     run, given = tmp_path / "run", content["data"]
     other = {"kind": "related", "source": given["source"], "target": given["target"], "languages": ["pt", "gl"]}
