@@ -204,6 +204,8 @@ class ModelRecipe(WithNorm):
     """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
     scale_percentile: float = Field(97.5, gt=0, le=100)
     """With `scale_init: henry`: L is this percentile of the sentences' lengths in pieces; 100 is the longest."""
+    position_dim: int | None = Field(None, ge=2)
+    """The width that positions are made in, of a model that was once narrower; it is set when a run grows."""
     dropout: float = Field(TranslatorConfig.dropout, ge=0, lt=1)
     """Of each sublayer's output."""
     attention_dropout: float = Field(TranslatorConfig.attention_dropout, ge=0, lt=1)
@@ -228,6 +230,8 @@ class ModelRecipe(WithNorm):
             raise ValueError(f"model.heads ({self.heads}) must divide model.dim ({self.dim})")
         if self.dim % 2:
             raise ValueError(f"model.dim ({self.dim}) must be even: positions are pairs of sine and cosine")
+        if self.position_dim is not None and (self.position_dim % 2 or self.position_dim > self.dim):
+            raise ValueError(f"model.position_dim ({self.position_dim}) must be even and at most model.dim ({self.dim})")
         return self
 
 

@@ -45,6 +45,18 @@ class Shape:
         encoder = self.encoder_layers * (attention + feed_forward)
         return encoder + self.decoder_layers * (2 * attention + feed_forward)
 
+    def grown(self, wanted: Shape) -> Shape:
+        """As much of another size as this one can grow to. Heads stay as wide as they are, so there are more of them."""
+        each = self.dim // self.heads
+        dim = wanted.dim if wanted.dim > self.dim and wanted.dim % each == 0 else self.dim
+        return Shape(
+            dim,
+            max(self.feed_forward, wanted.feed_forward),
+            max(self.encoder_layers, wanted.encoder_layers),
+            max(self.decoder_layers, wanted.decoder_layers),
+            dim // each,
+        )
+
 
 SHAPES = (
     Shape(128, 256, 3, 2, 4),
