@@ -1,9 +1,9 @@
 """The weights of a translator as those of a larger one, which says the same and has more to learn with.
 
-Heads are added and stay as wide as they are. Further layers lie below the last one and begin as identity. Whatever reads
-a new dimension, a new head or a new hidden unit begins at random; whatever writes there, with zeros. Only LayerNorm with
-FixNorm changes what is said, by some thousandths of a logit: its weights differ from one dimension to the next, and the
-means of vectors that keep their length do not fit all of them.
+Heads are added and stay as wide as they are. Further layers lie below the last one and begin as identity. Whatever
+reads a new dimension, a new head or a new hidden unit begins at random; whatever writes there, with zeros. Only a wider
+model with LayerNorm and FixNorm says something else, by about 0.001 of a log-probability: a vector whose length stays
+cannot keep its mean, and the last norm's weights, which differ from one dimension to the next, see it.
 
 For norms before each sublayer: one after a sum has no identity.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,7 @@ def grown(weights: Mapping[str, Tensor], model: nn.Module) -> Mapping[str, Tenso
 def grown_memory(tensors: Mapping[str, Tensor], model: nn.Module) -> Mapping[str, Tensor]:
     """An optimiser's memory, `exp_avg of encoder.0…`, likewise: with nothing for what is new.
 
-    Only of squared gradients it has the mean of the others, or Adam would begin with steps that are ten times too large.
+    Only of squared gradients it has the mean of the others, or Adam would begin with steps that are far too large.
     """
     parameters = dict(model.named_parameters())
     names = {label.partition(" of ")[2] for label in tensors}
@@ -73,11 +73,11 @@ def _can_grow(weights: Mapping[str, Tensor], fresh: Mapping[str, Tensor], model:
 def _is_within(old: Tensor, new: Tensor) -> bool:
     """Or a number, as g was once."""
     is_number = old.dim() == 0
-    return is_number or old.dim() == new.dim() and all(map(int.__le__, old.shape, new.shape))
+    return is_number or (old.dim() == new.dim() and all(map(int.__le__, old.shape, new.shape)))
 
 
 def _origins(names: Iterable[str], before: Iterable[str]) -> dict[str, str]:
-    """What each tensor was called in a smaller model: the last layer stays the last. Those of new layers were nothing."""
+    """What each tensor was called in a smaller model: the last layer stays the last. New layers were not there."""
     now, then = _layers(names), _layers(before)
 
     def before_it(match: re.Match[str]) -> str:

@@ -231,7 +231,9 @@ class ModelRecipe(WithNorm):
         if self.dim % 2:
             raise ValueError(f"model.dim ({self.dim}) must be even: positions are pairs of sine and cosine")
         if self.position_dim is not None and (self.position_dim % 2 or self.position_dim > self.dim):
-            raise ValueError(f"model.position_dim ({self.position_dim}) must be even and at most model.dim ({self.dim})")
+            raise ValueError(
+                f"model.position_dim ({self.position_dim}) must be even and at most model.dim ({self.dim})"
+            )
         return self
 
 
@@ -359,7 +361,7 @@ class Recipe(AnyRecipe):
     minutes: float | None = Field(None, gt=0)
     """How long the run may take. What the recipe leaves open is planned for it, and stands in the run's own recipe."""
     parent: str | None = None
-    """The folder of a run that this one goes on from: with its vocabulary, its shape and its weights."""
+    """The folder of a run that this one goes on from: with its vocabulary and its weights, at least as large."""
     data: DataRecipe
     model: ModelRecipe = ModelRecipe()
     training: TrainingRecipe = TrainingRecipe()

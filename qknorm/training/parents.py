@@ -38,7 +38,8 @@ def as_child(recipe: Recipe) -> Recipe:
             raise InputError(f"{recipe.parent} has {key}={model[key]}, and what goes on from it has the same")
         if key in _SIZE and value != model[key]:
             raise InputError(
-                f"{recipe.parent} has {key}={before[key]}, and cannot go on with {key}={value}: {_how_it_grows(parent.model)}"
+                f"{recipe.parent} has {key}={before[key]}, and cannot go on with {key}={value}: "
+                + _how_it_grows(parent.model)
             )
     if "scheme" in given["data"] and recipe.data.scheme != parent.data.scheme:
         kinds = {"words": "tokenised text", "raw": "text as people write it"}
@@ -117,11 +118,12 @@ def take_over(model: TranslatorModel, subwords: Subwords, folder: Path) -> None:
             languages[number] = rows.get(code, in_its_place)
     weights = other.state_dict() | {"languages": other.languages[languages]}
     model.load_state_dict(grown(weights, model))
-    _spell_new_pieces(model.embedding, subwords, len(other.embedding.weight))
+    _spell_further_pieces(model.embedding, subwords, parent.vocabulary_of(parent.parts))
 
 
-def _spell_new_pieces(embedding: Embedding, subwords: Subwords, known: int) -> None:
-    """Pieces that the parent had not begin as the mean of those that it spelled them with."""
-    for number, parts in subwords.parts_of_further(known):
-        embedding.weight[number] = embedding.weight[parts].mean(0)
-        embedding.output_bias[number] = embedding.output_bias[parts].mean()
+def _spell_further_pieces(embedding: Embedding, subwords: Subwords, known: Subwords) -> None:
+    """Pieces that the parent had not begin as the mean of those that it spelled them with, if it could."""
+    for number in range(len(known), len(subwords)):
+        if parts := known.spelling(subwords.pieces[number]):
+            embedding.weight[number] = embedding.weight[parts].mean(0)
+            embedding.output_bias[number] = embedding.output_bias[parts].mean()

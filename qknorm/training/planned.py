@@ -189,8 +189,8 @@ def shape_within(seconds: float, prepared: Prepared, text: TextSize) -> Shape:
 def _say(recipe: Recipe, length: Length, remarks: Sequence[str], console: Screen) -> None:
     """The plan in a few lines."""
     lines = [
-        f"The plan: {shape_of(recipe.model)}, {recipe.training.precision}; {length.updates:,} updates, {length.passes:.1f} "
-        f"passes through the text; about {duration(length.seconds)}, until {clock_after(length.seconds)}.",
+        f"The plan: {shape_of(recipe.model)}, {recipe.training.precision}; {length.updates:,} updates, "
+        f"{length.passes:.1f} passes through the text; about {duration(length.seconds)}, until {clock_after(length.seconds)}.",
         *remarks,
     ]
     if _is_busy():

@@ -46,7 +46,7 @@ class Shape:
         return encoder + self.decoder_layers * (2 * attention + feed_forward)
 
     def grown(self, wanted: Shape) -> Shape:
-        """As much of another size as this one can grow to. Heads stay as wide as they are, so there are more of them."""
+        """As much of another size as this one can grow to. Heads stay as wide as they are: there are more of them."""
         each = self.dim // self.heads
         dim = wanted.dim if wanted.dim > self.dim and wanted.dim % each == 0 else self.dim
         return Shape(

@@ -101,9 +101,7 @@ def grown_recipe(recipe: Recipe, planned: Shape) -> Recipe:
     return checked(Recipe, merged(recipe.model_dump(), {"model": model, "training": changed}), "the grown recipe")
 
 
-def prolonged_recipe(
-    recipe: Recipe, done: int, more: Length, grown_from: tuple[int, float] | None = None
-) -> Recipe:
+def prolonged_recipe(recipe: Recipe, done: int, more: Length, grown_from: tuple[int, float] | None = None) -> Recipe:
     """The recipe of the longer run. Dropout becomes that of so many passes, unless somebody chose it otherwise.
 
     grown_from: the width of the run until now, and how many passes an update of it was.

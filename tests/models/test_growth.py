@@ -109,4 +109,4 @@ def test_weights_of_another_model_are_left_as_they_are() -> None:
     before = moved()
     for other in ({"dim": 32, "heads": 8}, {"feed_forward": 16}, {"norm": "scale"}):
         weights = before.state_dict()
-        assert grown(weights, model(**other)) is weights  # type: ignore[arg-type]
+        assert grown(weights, model(**other)) is weights
