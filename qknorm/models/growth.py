@@ -59,15 +59,10 @@ def _remembered(key: str, tensor: Tensor, parameter: Tensor) -> Tensor:
 
 def _can_grow(weights: Mapping[str, Tensor], fresh: Mapping[str, Tensor], model: TranslatorModel) -> bool:
     """Whether there are more of the same; positions must be as wide as they were when they were learned with."""
-    if "languages" not in weights or {name: tensor.shape for name, tensor in weights.items()} == {
-        name: tensor.shape for name, tensor in fresh.items()
-    }:
+    pairs = [(weights[origin], fresh[name]) for name, origin in _origins(fresh, weights).items() if origin in weights]
+    if "languages" not in weights or len(pairs) < len(weights) or not all(_is_within(*pair) for pair in pairs):
         return False
-    origins = _origins(fresh, weights)
-    pairs = [(weights[origin], fresh[name]) for name, origin in origins.items() if origin in weights]
-    fits = all(_is_within(old, new) for old, new in pairs)
-    width, dim = weights["languages"].shape[1], model.config.dim
-    return fits and len(pairs) == len(weights) and (model.config.position_dim or dim) <= width
+    return (model.config.position_dim or model.config.dim) <= weights["languages"].shape[1]
 
 
 def _is_within(old: Tensor, new: Tensor) -> bool:

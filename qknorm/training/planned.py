@@ -190,7 +190,8 @@ def _say(recipe: Recipe, length: Length, remarks: Sequence[str], console: Screen
     """The plan in a few lines."""
     lines = [
         f"The plan: {shape_of(recipe.model)}, {recipe.training.precision}; {length.updates:,} updates, "
-        f"{length.passes:.1f} passes through the text; about {duration(length.seconds)}, until {clock_after(length.seconds)}.",
+        f"{length.passes:.1f} passes through the text; about {duration(length.seconds)}, "
+        f"until {clock_after(length.seconds)}.",
         *remarks,
     ]
     if _is_busy():

@@ -38,7 +38,8 @@ def prolong(run: TranslatorRun, minutes: float, prepared: Prepared, console: Scr
     stable, ended = _stable_and_end(run)
     done = int(stable.name.removeprefix("step-"))
     text = text_size(prepared)
-    grown = grown_recipe(recipe, shape_within(minutes * 60, prepared, text))
+    fresh = shape_within(minutes * 60, prepared, text)
+    grown = grown_recipe(recipe, fresh)
     speed = speed_of(grown, prepared)
     more = planner.length_for(text, minutes * 60, *speed)
     passes = positions_per_update(recipe, prepared) / text.positions
@@ -55,11 +56,11 @@ def prolong(run: TranslatorRun, minutes: float, prepared: Prepared, console: Scr
         f"{ended:,}; about {duration(more.seconds)}, until {clock_after(more.seconds)}; "
         f"dropout {prolonged.model.dropout:g}",
     )
-    if grown != recipe:
-        console.print(
-            f"It grows, as a new plan would have it: {shape_of(grown.model)} instead of {shape_of(recipe.model)}. "
-            "It begins with what it knows."
-        )
+    shape, before = shape_of(grown.model), shape_of(recipe.model)
+    if shape != before:
+        console.print(f"It grows to {shape}, {shape.weights / before.weights:.1f} times its size, with what it knows.")
+    if fresh.weights > shape.weights:
+        console.print(f"A new run of {minutes:g} minutes would have {fresh}, to which this one cannot grow.")
     run.checkpoints.rewind(stable)
     run.save_recipe(prolonged)
     return prolonged
