@@ -43,7 +43,7 @@ def prolong(run: TranslatorRun, minutes: float, prepared: Prepared, console: Scr
     speed = speed_of(grown, prepared)
     more = planner.length_for(text, minutes * 60, *speed)
     passes = positions_per_update(recipe, prepared) / text.positions
-    prolonged = prolonged_recipe(grown, done, more, (recipe.model.dim, passes))
+    prolonged = prolonged_recipe(grown, done, more, (recipe.model.dim, passes) if grown != recipe else None)
     total = prolonged.training.total_updates
     if total <= ended:
         needed = planner.length_for(text, minutes * 60, *speed, ended - done).seconds
@@ -107,7 +107,7 @@ def prolonged_recipe(recipe: Recipe, done: int, more: Length, grown_from: tuple[
 
     grown_from: the width of the run until now, and how many passes an update of it was.
     """
-    training = planner.prolonged(done, more, recipe.training.max_validations)
+    training = planner.prolonged(done, more, recipe.training.max_validations, grows=grown_from is not None)
     now = recipe.model.dim, more.passes / more.updates
     before, after = (
         planner.dropout_settings(updates * passes, dim)
