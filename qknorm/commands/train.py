@@ -49,7 +49,7 @@ def train(
     ] = False,
     parent: Annotated[
         Path | None,
-        typer.Option("--from", help="A run to go on from, of any languages: its vocabulary, shape and weights."),
+        typer.Option("--from", help="A run to go on from, of any languages: its vocabulary and weights."),
     ] = None,
     more: Annotated[
         list[Path] | None,

@@ -311,7 +311,7 @@ class BatchSampler:
     def _next(self, make: bool) -> Batch | None:
         """Advance the common stream by one batch, and make it if it is ours."""
         text = self._draw_text()
-        if self._positions[text] == len(self._plans[text]):
+        if self._positions[text] >= len(self._plans[text]):  # more, if batches have become larger
             self._passes[text] += 1
             self._positions[text] = 0
             self._load_pass(text)

@@ -215,7 +215,7 @@ def prepare(
 ) -> Prepared:
     """Clean, split, learn the joint vocabulary, encode; or find what the same files and settings gave before.
 
-    vocabulary: the file of one that is taken in place of learning it.
+    vocabulary: the file of one that is taken in place of learning it, and extended by the characters that it lacks.
     judge: who says how suspect pairs are; without one, none is.
     """
     pipeline = pipeline or TextPipeline()
@@ -301,8 +301,12 @@ def _make(
             subwords = Subwords.learn(_text_for_vocabulary([text.sets["train"] for text in texts]), merges, scheme)
             subwords.save(scratch / TOKENIZER)
         else:
-            subwords = Subwords.load(vocabulary)
-            shutil.copyfile(vocabulary, scratch / TOKENIZER)
+            taken = Subwords.load(vocabulary)
+            subwords = taken.extended(_text_for_vocabulary([text.sets["train"] for text in texts]), merges)
+            if subwords is taken:
+                shutil.copyfile(vocabulary, scratch / TOKENIZER)
+            else:
+                subwords.save(scratch / TOKENIZER)
         reports = [text.write(subwords, pipeline) for text in texts]
         own = sum(not files.is_borrowed for files in directions)
         about = CorpusReport(pieces=len(subwords), rules=asdict(rules), pairs=reports[:own], borrowed=reports[own:])

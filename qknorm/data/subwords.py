@@ -15,7 +15,9 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,6 +44,7 @@ SIGNS = "".join(map(chr, range(0xE100, 0xE200)))
 # Signs at the end of a word, with what stands before them; tokenised text has a space there but for abbreviations.
 _SIGNS = re.compile(r"[^.,][.,](?= |$)")
 _LINES_JUDGED, _TOKENIZED = 2000, 0.8
+_LEAST_FREQUENCY = 2
 
 
 def looks_tokenized(lines: Iterable[str]) -> bool:
@@ -59,7 +62,8 @@ class Subwords:
         self.scheme: Scheme = "words" if model["end_of_word_suffix"] else "raw"
         self._numbers: dict[str, int] = model["vocab"]
         self.pieces: list[str] = sorted(self._numbers, key=self._numbers.__getitem__)
-        self._ranks = {tuple(merge): rank for rank, merge in enumerate(model["merges"])}
+        self._merges: list[tuple[str, str]] = [(left, right) for left, right in model["merges"]]
+        self._ranks = {merge: rank for rank, merge in enumerate(self._merges)}
 
     @classmethod
     def learn(cls, lines: Iterable[str], merges: int, scheme: Scheme) -> Subwords:
@@ -69,6 +73,42 @@ class Subwords:
         """
         words = [_as_raw(line) if scheme == "raw" else line for line in lines]
         return cls(_build(*_learn_merges(words, merges, scheme), scheme))
+
+    def extended(self, lines: Iterable[str], merges: int) -> Subwords:
+        """This vocabulary with pieces for characters that it lacks, and at most so many merges of those with others.
+
+        Text without such a character becomes the same pieces as before: all further merges come after the old ones, and
+        none of them joins two pieces that were there.
+        """
+        if sorted(self._numbers.values()) != list(range(len(self))):
+            raise InputError("the vocabulary of the parent cannot be extended: the numbers of its pieces have gaps")
+        words = Counter(word for line in lines for word in line.split(" "))
+        symbols = {word: next(self._words(word), []) for word in words}
+        lacking = Counter[str]()
+        for word, number in words.items():
+            lacking.update(dict.fromkeys(set(symbols[word]).difference(self._numbers), number))
+        new = {symbol for symbol, number in lacking.items() if number >= _LEAST_FREQUENCY}
+        if not new:
+            return self
+        signs = sorted(symbol for symbol in new if symbol[0] in SIGNS)
+        stretches = Counter[tuple[str, ...]]()
+        for word, number in words.items():
+            if not new.isdisjoint(symbols[word]):
+                pieces = self._merge(symbols[word], 0.0, random.Random())
+                stretches.update(dict.fromkeys(_stretches(pieces, new.difference(signs), self._numbers), number))
+        further = [
+            *_merges_in(stretches, merges),
+            *([(_SPACE, sign) for sign in signs] if self.scheme == "raw" else []),
+        ]
+        return Subwords(_build([*self.pieces, *sorted(new)], [*self._merges, *further], self.scheme))
+
+    def spelling(self, piece: str) -> list[int]:
+        """What a piece of another vocabulary is made of in this one, but for what it does not know."""
+        is_end = self.scheme == "words" and piece.endswith(_WORD_END)
+        symbols = list(piece.removesuffix(_WORD_END) if is_end else piece)
+        if is_end:
+            symbols[-1] += _WORD_END
+        return [number for number in self._number(self._merge(symbols, 0.0, random.Random())) if number != UNK]
 
     @classmethod
     def load(cls, path: Path, digest: str | None = None) -> Subwords:
@@ -198,18 +238,44 @@ def _learn_merges(lines: list[str], merges: int, scheme: Scheme) -> tuple[list[s
     alphabet = sorted(set().union(*lines, signs) - {" "})
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = _pre_tokenizer(scheme)
-    # A pair that occurs once teaches nothing.
-    size = len(alphabet) - len(signs) + merges
-    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False)
-    tokenizer.train_from_iterator(_between(lines, signs), trainer)
-    learned = _without_reserved(json.loads(tokenizer.to_str())["model"]["merges"])
-
-    def spelled(symbol: str) -> str:
-        return "".join(stand_ins.get(character, character) for character in symbol)
-
+    learned = _without_reserved(_trained(tokenizer, _between(lines, signs), len(alphabet) - len(signs) + merges))
     with_spaces = [(_SPACE, sign) for sign in sorted(signs)] if scheme == "raw" else []
-    merged = [(spelled(left), spelled(right)) for left, right in learned]
-    return [spelled(character) for character in alphabet], merged + with_spaces
+    merged = [(_spelled(left, stand_ins), _spelled(right, stand_ins)) for left, right in learned]
+    return [_spelled(character, stand_ins) for character in alphabet], merged + with_spaces
+
+
+def _stretches(pieces: Iterable[str], new: AbstractSet[str], known: Container[str]) -> Iterator[tuple[str, ...]]:
+    """New symbols of a word with what is beside them: cut between two pieces that were known, and at all others."""
+    stretch: list[str] = []
+    for piece in pieces:
+        is_new = piece in new
+        if stretch and not is_new and (piece not in known or stretch[-1] not in new):
+            yield tuple(stretch)
+            stretch = []
+        stretch += [piece] if is_new or piece in known else []
+    yield tuple(stretch)
+
+
+def _merges_in(stretches: Mapping[tuple[str, ...], int], merges: int) -> Iterator[tuple[str, str]]:
+    """The most frequent merges in order. A symbol may be a piece of several characters, so each has a stand-in."""
+    symbols = sorted(set().union(*stretches))
+    stand_ins = dict(zip(map(chr, _PRIVATE_AREA), symbols, strict=False))
+    of_symbol = {symbol: character for character, symbol in stand_ins.items()}
+    repeated = ("".join(map(of_symbol.__getitem__, one)) for one, number in stretches.items() for _ in range(number))
+    learned = _trained(Tokenizer(models.BPE()), repeated, len(symbols) + merges)
+    return _without_reserved([(_spelled(left, stand_ins), _spelled(right, stand_ins)) for left, right in learned])
+
+
+def _spelled(symbol: str, stand_ins: Mapping[str, str]) -> str:
+    return "".join(stand_ins.get(character, character) for character in symbol)
+
+
+def _trained(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[tuple[str, str]]:
+    """The merges that give at most so many pieces. A pair that occurs once teaches nothing."""
+    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=_LEAST_FREQUENCY, show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    merges: list[tuple[str, str]] = json.loads(tokenizer.to_str())["model"]["merges"]
+    return merges
 
 
 def _between(lines: Iterable[str], signs: Iterable[str]) -> Iterator[str]:
@@ -223,7 +289,12 @@ def _without_reserved(merges: list[tuple[str, str]]) -> Iterator[tuple[str, str]
     """The merges, but none that spells a reserved piece, or the mark of a word's end, out of ordinary text."""
     refused = {*SPECIAL_PIECES, *_BYTES}
     for left, right in merges:
-        if left in refused or right in refused or left + right in refused or _WORD_END in left + right:
+        if (
+            left in refused
+            or right in refused
+            or left + right in refused
+            or _WORD_END in left + right.removesuffix(_WORD_END)
+        ):
             refused.add(left + right)
         else:
             yield left, right

@@ -101,6 +101,18 @@ class VocabularyLoss(nn.Module):
         return linear_cross_entropy(states, weight, bias, target, smoothing)
 
 
+def widened(vectors: Tensor, dim: int, norm: NormKind, fix_norm: bool) -> Tensor:
+    """(…, less than dim) as (…, dim), of which a norm makes √(width/dim) times the same, and zeros behind it.
+
+    LayerNorm takes the mean away, whatever it is, and so that lengths stay as they are it must be less of more numbers.
+    """
+    width = vectors.shape[-1]
+    if norm != "layer" or width == dim:
+        return F.pad(vectors, (0, dim - width))
+    mean = vectors.mean(-1, keepdim=True)
+    return F.pad(vectors - mean, (0, dim - width)) + mean * (math.sqrt(width / dim) if fix_norm else 1.0)
+
+
 def sinusoids(length: int, dim: int, device: torch.device | None = None, start: int = 0) -> Tensor:
     """(length, dim): sines in the first half, cosines in the second, wavelengths from 2π to 10000 · 2π."""
     half = dim // 2

@@ -5,6 +5,7 @@ Tensors are (batch, length, dim); piece numbers are (batch, length).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -27,6 +28,7 @@ from qknorm.models.layers import (
     VocabularyLoss,
     make_norm,
     sinusoids,
+    widened,
 )
 from qknorm.ops.dropout import dropout
 
@@ -52,6 +54,8 @@ class TranslatorConfig:
     relu_dropout: float = 0.3
     embedding_dropout: float = 0.3
     label_smoothing: float = 0.1
+    position_dim: int | None = None
+    """The width that positions are made in, if a model that was narrower has grown."""
 
     def make_attention(self) -> QKNormAttention:
         return QKNormAttention(self.dim, self.heads, qk_norm=self.qk_norm, dropout=self.attention_dropout)
@@ -248,5 +252,14 @@ class TranslatorModel(nn.Module):
 
     def _input(self, numbers: Tensor, language: int, vectors: Tensor, start: int = 0) -> Tensor:
         x = self.embedding.embed(numbers, vectors) + self.languages[language]
-        x = x + sinusoids(numbers.shape[1], self.config.dim, x.device, start).to(x.dtype)
+        x = x + self._positions(numbers.shape[1], x, start)
         return dropout(x, self.config.embedding_dropout, self.training)
+
+    def _positions(self, length: int, like: Tensor, start: int) -> Tensor:
+        """(length, dim), of the type of another tensor. A model that has grown knows those of its first width."""
+        config = self.config
+        width = config.position_dim or config.dim
+        narrow = sinusoids(length, width, like.device, start).to(like.dtype)
+        if width == config.dim:
+            return narrow
+        return widened(narrow * math.sqrt(config.dim / width), config.dim, config.norm, config.fix_norm)

@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from qknorm import processes
 from qknorm.data.textfiles import replacing, with_usual_permissions
 from qknorm.errors import InputError
+from qknorm.models.growth import grown, grown_memory
 
 _RANDOM_STATE = "random_state"  # of each process and device, such as random_state.0.cpu
 
@@ -159,7 +160,7 @@ class Checkpoints:
         tensors = load_file(checkpoint / _OPTIMIZER)
         random_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith(_RANDOM_STATE)}
         _restore_random_state(checkpoint, random_states)
-        _restore_optimizer(model, optimizer, tensors, _numbers_in(checkpoint))
+        _restore_optimizer(model, optimizer, grown_memory(tensors, model), _numbers_in(checkpoint))
         return _state(checkpoint)
 
     def refuse_other_processes(self, checkpoint: Path) -> None:
@@ -225,9 +226,9 @@ class Checkpoints:
 
 
 def _put(weights: dict[str, Tensor], model: nn.Module, checkpoint: Path) -> None:
-    """Load the weights of a checkpoint into a model of the same shape."""
+    """Load the weights of a checkpoint into a model of the same shape, or one that a run has grown to."""
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict(grown(weights, model))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{checkpoint} does not fit the recipe and vocabulary of its run: {reason}") from None
@@ -326,7 +327,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def _restore_optimizer(
-    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: Collection[str]
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], numbers: Collection[str]
 ) -> None:
     """Give an optimiser its memory back; `numbers` are the parameters that were saved with shape ()."""
     parameters = dict(model.named_parameters())

@@ -238,6 +238,8 @@ class ModelRecipe(WithNorm):
     """Queries and keys by their Lp norm, by RMSNorm, by LayerNorm, or plain scaled dot products."""
     scale_percentile: float = Field(97.5, gt=0, le=100)
     """With `scale_init: henry`: L is this percentile of the sentences' lengths in pieces; 100 is the longest."""
+    position_dim: int | None = Field(None, ge=2)
+    """The width that positions are made in, of a model that was once narrower; it is set when a run grows."""
     dropout: float = Field(TranslatorConfig.dropout, ge=0, lt=1)
     """Of each sublayer's output."""
     attention_dropout: float = Field(TranslatorConfig.attention_dropout, ge=0, lt=1)
@@ -262,6 +264,10 @@ class ModelRecipe(WithNorm):
             raise ValueError(f"model.heads ({self.heads}) must divide model.dim ({self.dim})")
         if self.dim % 2:
             raise ValueError(f"model.dim ({self.dim}) must be even: positions are pairs of sine and cosine")
+        if self.position_dim is not None and (self.position_dim % 2 or self.position_dim > self.dim):
+            raise ValueError(
+                f"model.position_dim ({self.position_dim}) must be even and at most model.dim ({self.dim})"
+            )
         return self
 
 
@@ -389,7 +395,7 @@ class Recipe(AnyRecipe):
     minutes: float | None = Field(None, gt=0)
     """How long the run may take. What the recipe leaves open is planned for it, and stands in the run's own recipe."""
     parent: str | None = None
-    """The folder of a run that this one goes on from: with its vocabulary, its shape and its weights."""
+    """The folder of a run that this one goes on from: with its vocabulary and its weights, at least as large."""
     data: DataRecipe
     model: ModelRecipe = ModelRecipe()
     training: TrainingRecipe = TrainingRecipe()

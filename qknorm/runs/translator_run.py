@@ -29,6 +29,8 @@ class TranslatorRun(Run):
 
     confidence_file = InFolder("confidence.json")
     """What can be expected of translations. Runs that have not ended have none, nor have those of earlier versions."""
+    parent_tokenizer_file = InFolder("parent-tokenizer.json")
+    """The vocabulary of the run that this one goes on from."""
 
     @property
     def recipe(self) -> Recipe:
@@ -47,6 +49,13 @@ class TranslatorRun(Run):
     def vocabulary_of(self, parts: ModelParts) -> Subwords:
         """The vocabulary that the weights were learned with."""
         return Subwords.load(self.tokenizer_file, parts.vocabulary)
+
+    @property
+    def taken_vocabulary(self) -> Path | None:
+        """The vocabulary that its own is an extension of, if it goes on from another run."""
+        if self.recipe.parent is None:
+            return None
+        return self.parent_tokenizer_file if self.parent_tokenizer_file.exists() else self.tokenizer_file
 
     @property
     def corpus(self) -> CorpusReport:

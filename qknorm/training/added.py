@@ -50,6 +50,7 @@ def add(
         "parent": str(run.folder),
         "minutes": minutes,
         "data": recipe.data.model_dump(),
+        "model": recipe.model.model_dump(include={"dim", "feed_forward", "encoder_layers", "decoder_layers"}),
         "training": {"seed": recipe.training.seed},
         "decoding": recipe.decoding.model_dump(),
     }
@@ -108,7 +109,7 @@ def _sides(text: Path) -> tuple[Path, Path]:
 def _compare(before: TranslatorRun, after: TranslatorRun, new: Path, console: Screen) -> None:
     """What both make of the dev set of old, and of new sentences that nobody learned from."""
     recipe = after.recipe
-    old, *_ = prepared_text(recipe.data, vocabulary=after.tokenizer_file).directions
+    old, *_ = prepared_text(recipe.data, vocabulary=after.taken_vocabulary).directions
     sets = {"old sentences": (old.dev.sources, old.dev.targets)}
     source, target = _sides(new)
     if source.stat().st_size:

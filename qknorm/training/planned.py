@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,11 @@ from qknorm.ops import load_kernels
 from qknorm.ops.products import HAS_HALF_PRODUCTS
 from qknorm.optimisation.optimisers import make_optimiser
 from qknorm.runs.recipe import Recipe, laid_over_plan, merged
-from qknorm.runs.translator_run import make_model
+from qknorm.runs.translator_run import TranslatorRun, make_model
 from qknorm.screen import Screen, duration
 from qknorm.training import planner
 from qknorm.training.half import autocast, use_half_products
-from qknorm.training.parents import vocabulary_file
+from qknorm.training.parents import grown_by_plan, shape_of, vocabulary_file
 from qknorm.training.planner import Length, Shape, TextSize
 from qknorm.training.sets import parts_of, prepared_text
 from qknorm.training.speed import operations_per_second, seconds_per_update
@@ -80,11 +81,16 @@ class _Planning:
 
     def choose_model(self) -> None:
         self._shape = shape_within(self._seconds_left(), self.prepared, self._text)
-        shape = asdict(self._shape)
-        dim = self._given.get("model", {}).get("dim", shape["dim"])
-        shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
+        given, parent = self._given.get("model", {}), self._recipe().parent
+        if parent is None:
+            shape = asdict(self._shape)
+            dim = given.get("dim", shape["dim"])
+            shape["heads"] = next(heads for heads in range(shape["heads"], 0, -1) if dim % heads == 0)
+        else:
+            shape = grown_by_plan(TranslatorRun.open(Path(parent)).recipe.model, self._shape, given)
+            dim = shape["dim"]
         budget = planner.budget_for(dim, self._recipe().training.optimizer)
-        peak = planner.peak_for(dim, has_parent=self._recipe().parent is not None)
+        peak = planner.peak_for(dim, has_parent=parent is not None)
         training = {"peak": peak, "budget": budget}
         self._planned = merged(self._planned, {"model": shape, "training": training})
 
@@ -109,13 +115,13 @@ class _Planning:
         return self._recipe(merged(self._planned, planner.settings(length, recipe.model.dim, bool(recipe.data.extra))))
 
     def _of_more_time(self, recipe: Recipe, length: Length) -> str:
-        """What it would be good for: a plan that is made for it may have another size, which a run keeps for ever."""
+        """What it would be good for."""
         if length.is_limited_by_text:
             return "The text is small for the time: more passes would only learn it by heart, so it will end sooner."
         seconds = self._seconds_left() + self._seconds
         larger = shape_within(seconds, self.prepared, self._text)
-        if shape_of(recipe) == self._shape and larger.weights > self._shape.weights:
-            return f"Twice the minutes would be enough for a larger model, {larger}: give them at once."
+        if shape_of(recipe.model) == self._shape and larger.weights > self._shape.weights:
+            return f"Twice the minutes would be enough for a larger model, {larger}; a run that has ended can grow."
         passes = planner.length_for(self._text, seconds, *self._speed).passes
         return f"Twice the minutes would give {passes:.1f} passes; a run that has ended can go on."
 
@@ -180,15 +186,12 @@ def shape_within(seconds: float, prepared: Prepared, text: TextSize) -> Shape:
     return planner.shape_for(operations, len(prepared.subwords), text.positions)
 
 
-def shape_of(recipe: Recipe) -> Shape:
-    return Shape(**recipe.model.model_dump(include={field.name for field in fields(Shape)}))
-
-
 def _say(recipe: Recipe, length: Length, remarks: Sequence[str], console: Screen) -> None:
     """The plan in a few lines."""
     lines = [
-        f"The plan: {shape_of(recipe)}, {recipe.training.precision}; {length.updates:,} updates, {length.passes:.1f} "
-        f"passes through the text; about {duration(length.seconds)}, until {clock_after(length.seconds)}.",
+        f"The plan: {shape_of(recipe.model)}, {recipe.training.precision}; {length.updates:,} updates, "
+        f"{length.passes:.1f} passes through the text; about {duration(length.seconds)}, "
+        f"until {clock_after(length.seconds)}.",
         *remarks,
     ]
     if _is_busy():

@@ -45,6 +45,18 @@ class Shape:
         encoder = self.encoder_layers * (attention + feed_forward)
         return encoder + self.decoder_layers * (2 * attention + feed_forward)
 
+    def grown(self, wanted: Shape) -> Shape:
+        """As much of another size as this one can grow to. Heads stay as wide as they are: there are more of them."""
+        each = self.dim // self.heads
+        dim = wanted.dim if wanted.dim > self.dim and wanted.dim % each == 0 else self.dim
+        return Shape(
+            dim,
+            max(self.feed_forward, wanted.feed_forward),
+            max(self.encoder_layers, wanted.encoder_layers),
+            max(self.decoder_layers, wanted.decoder_layers),
+            dim // each,
+        )
+
 
 SHAPES = (
     Shape(128, 256, 3, 2, 4),
@@ -210,18 +222,19 @@ def dropout_settings(passes: float, dim: int) -> dict[str, float]:
     return dict.fromkeys(outputs, dropout) | dict.fromkeys(insides, inner)
 
 
-def prolonged(done: int, more: Length, max_validations: int) -> dict[str, int]:
+def prolonged(done: int, more: Length, max_validations: int, grows: bool = False) -> dict[str, int]:
     """The keys of training that change when a run goes on after `done` updates, before which its rate was flat.
 
-    It validates as often as a new plan, so its patience lasts as long as that of one.
+    It validates as often as a new plan, so its patience lasts as long as that of one. Where it grows, updates of the
+    smaller model, which were fast, count for nothing in the shares of what is to come.
     """
     every = math.ceil(more.updates / more.validations)
     updates = max((done + more.updates) // every, done // every + 1) * every
     most = max(max_validations, updates // every)
-    return {"validate_every": every, "max_validations": most, **_ending(updates, every, done)}
+    return {"validate_every": every, "max_validations": most, **_ending(updates, every, done, done if grows else 0)}
 
 
-def _ending(updates: int, every: int, done: int = 0) -> dict[str, int]:
-    """The decay takes its share of all updates, begins with a validation, and is still to be done."""
-    flat = max(round((1 - _DECAY) * updates / every) * every, done)
+def _ending(updates: int, every: int, done: int = 0, uncounted: int = 0) -> dict[str, int]:
+    """The decay takes its share of all updates that count, begins with a validation, and is still to be done."""
+    flat = max(round((updates - _DECAY * (updates - uncounted)) / every) * every, done)
     return {"max_updates": updates, "decay": max(updates - flat, 1)}

@@ -13,16 +13,16 @@ from qknorm.runs.recipe import Recipe, checked, merged
 from qknorm.runs.translator_run import TranslatorRun
 from qknorm.screen import Screen, duration
 from qknorm.training import planner
+from qknorm.training.parents import grown_by_plan, shape_of
 from qknorm.training.planned import (
     clock_after,
     positions_per_update,
-    shape_of,
     shape_within,
     speed_of,
     text_size,
     training_positions,
 )
-from qknorm.training.planner import Length
+from qknorm.training.planner import Length, Shape
 from qknorm.training.trainer import Progress
 
 _READ_ENOUGH = 0.9
@@ -37,9 +37,13 @@ def prolong(run: TranslatorRun, minutes: float, prepared: Prepared, console: Scr
     recipe = run.recipe
     stable, ended = _stable_and_end(run)
     done = int(stable.name.removeprefix("step-"))
-    text, speed = text_size(prepared), speed_of(recipe, prepared)
+    text = text_size(prepared)
+    fresh = shape_within(minutes * 60, prepared, text)
+    grown = grown_recipe(recipe, fresh)
+    speed = speed_of(grown, prepared)
     more = planner.length_for(text, minutes * 60, *speed)
-    prolonged = prolonged_recipe(recipe, done, more)
+    passes = positions_per_update(recipe, prepared) / text.positions
+    prolonged = prolonged_recipe(grown, done, more, (recipe.model.dim, passes) if grown != recipe else None)
     total = prolonged.training.total_updates
     if total <= ended:
         needed = planner.length_for(text, minutes * 60, *speed, ended - done).seconds
@@ -52,12 +56,11 @@ def prolong(run: TranslatorRun, minutes: float, prepared: Prepared, console: Scr
         f"{ended:,}; about {duration(more.seconds)}, until {clock_after(more.seconds)}; "
         f"dropout {prolonged.model.dropout:g}",
     )
-    fresh = shape_within(minutes * 60, prepared, text)
-    if fresh.weights > shape_of(recipe).weights:
-        console.print(
-            f"In {minutes:g} minutes a new run would train a larger model, {fresh} instead of "
-            f"{shape_of(recipe)}, and most likely a better one: to start afresh, choose another name=NAME."
-        )
+    shape, before = shape_of(grown.model), shape_of(recipe.model)
+    if shape != before:
+        console.print(f"It grows to {shape}, {shape.weights / before.weights:.1f} times its size, with what it knows.")
+    if fresh.weights > shape.weights:
+        console.print(f"A new run of {minutes:g} minutes would have {fresh}, to which this one cannot grow.")
     run.checkpoints.rewind(stable)
     run.save_recipe(prolonged)
     return prolonged
@@ -87,12 +90,31 @@ def _stable_and_end(run: TranslatorRun) -> tuple[Path, int]:
     return stable, int(progress["step"])
 
 
-def prolonged_recipe(recipe: Recipe, done: int, more: Length) -> Recipe:
-    """The recipe of the longer run. Dropout becomes that of so many passes, unless somebody chose it otherwise."""
-    training = planner.prolonged(done, more, recipe.training.max_validations)
+def grown_recipe(recipe: Recipe, planned: Shape) -> Recipe:
+    """The recipe with a larger model, if a plan has one. Its rate and batches become those of such a model."""
+    model, training = grown_by_plan(recipe.model, planned), recipe.training
+    has_parent = recipe.parent is not None
     before, after = (
-        planner.dropout_settings(updates * more.passes / more.updates, recipe.model.dim)
-        for updates in (recipe.training.total_updates, training["max_updates"])
+        {"peak": planner.peak_for(dim, has_parent), "budget": planner.budget_for(dim, training.optimizer)}
+        for dim in (recipe.model.dim, model["dim"])
+    )
+    changed = {key: value for key, value in after.items() if getattr(training, key) == before[key]}
+    return checked(Recipe, merged(recipe.model_dump(), {"model": model, "training": changed}), "the grown recipe")
+
+
+def prolonged_recipe(recipe: Recipe, done: int, more: Length, grown_from: tuple[int, float] | None = None) -> Recipe:
+    """The recipe of the longer run. Dropout becomes that of so many passes, unless somebody chose it otherwise.
+
+    grown_from: the width of the run until now, and how many passes an update of it was.
+    """
+    training = planner.prolonged(done, more, recipe.training.max_validations, grows=grown_from is not None)
+    now = recipe.model.dim, more.passes / more.updates
+    before, after = (
+        planner.dropout_settings(updates * passes, dim)
+        for updates, (dim, passes) in (
+            (recipe.training.total_updates, grown_from or now),
+            (training["max_updates"], now),
+        )
     )
     is_planned = recipe.model.model_dump(include=set(before)) == before
     changes = {"training": training, "model": after if is_planned else {}}

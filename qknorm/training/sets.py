@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from qknorm.data.splits import SPLITS
 from qknorm.errors import InputError
 from qknorm.runs.contents import DirectionParts, ModelParts
 from qknorm.runs.recipe import BorrowedRecipe, DataRecipe, DirectionRecipe, Recipe
+from qknorm.runs.translator_run import TranslatorRun
 
 
 def prepared_text(
@@ -95,7 +98,8 @@ def parts_of(recipe: Recipe, prepared: Prepared) -> ModelParts:
     model, vocabulary = recipe.model, vocabulary_digest(prepared)
     length = max(prepared.length(model.scale_percentile), 2.0)
     scale_init = model.qk_norm.first_scale(length, model.dim // model.heads)
-    directions = [_direction_parts(text, recipe, prepared) for text in prepared.texts]
+    said = _said_by_parent(recipe)
+    directions = [_direction_parts(text, recipe, prepared, said) for text in prepared.texts]
     return ModelParts(scale_init=scale_init, vocabulary=vocabulary, corpus=prepared.key, directions=directions)
 
 
@@ -104,9 +108,25 @@ def vocabulary_digest(prepared: Prepared) -> str:
     return hashlib.sha256((prepared.folder / TOKENIZER).read_bytes()).hexdigest()
 
 
-def _direction_parts(direction: PreparedDirection, recipe: Recipe, prepared: Prepared) -> DirectionParts:
+def _said_by_parent(recipe: Recipe) -> dict[str, set[int]]:
+    """By their codes, what a parent says in its languages: a child does not forget how."""
+    said: dict[str, set[int]] = defaultdict(set)
+    if recipe.parent is not None:
+        for direction in TranslatorRun.open(Path(recipe.parent)).parts.directions:
+            said[direction.target].update(direction.target_pieces)
+    return said
+
+
+def _direction_parts(
+    direction: PreparedDirection, recipe: Recipe, prepared: Prepared, said: Mapping[str, set[int]]
+) -> DirectionParts:
     """The target vocabulary of a direction has the pieces of its target language, in whichever direction they occur."""
     source, target = direction.files.languages
     alike = [row for row, other in enumerate(prepared.texts) if other.files.languages[1] == target]
     pieces = prepared.target_pieces(recipe.data.bpe_dropout > 0, alike).nonzero().flatten().tolist()
-    return DirectionParts(source=source, target=target, target_pieces=pieces, is_borrowed=direction.files.is_borrowed)
+    return DirectionParts(
+        source=source,
+        target=target,
+        target_pieces=sorted({*pieces, *said.get(target, ())}),
+        is_borrowed=direction.files.is_borrowed,
+    )

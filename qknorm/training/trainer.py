@@ -184,6 +184,8 @@ class Trainer:
             self.report.forget_after(self.progress.validated)
             if self.progress.validated == self.progress.step:
                 self._mark(newest)  # it may have been killed just before
+        if 0 < self.progress.patience_from == len(self.progress.scores):
+            self._save()  # it has just been prolonged, and may have grown: all that is saved now is of one size
         self.report.say(f"going on after update {self.progress.step:,}")
         return True
 

@@ -232,7 +232,7 @@ def train(recipe: Recipe, folder: Path, console: Screen, resume: bool, more_minu
     trainer = Trainer(task, make_optimiser(model, recipe.training), _schedule(recipe), settings, folder, console)
     is_resumed = resume and trainer.resume()
     if not is_resumed and recipe.parent is not None:
-        take_over(model, Path(recipe.parent))
+        take_over(model, prepared.subwords, Path(recipe.parent))
     elif not is_resumed and recipe.model.embedding_init == "counted":
         # Of the first process: rounding on another machine may turn them.
         count = partial(counted, prepared, recipe.model.dim, recipe.training.seed, console)
@@ -265,8 +265,8 @@ def _prepared(run: TranslatorRun, recipe: Recipe, resume: bool) -> Prepared:
     """The text, made ready; a run that is resumed must have begun with the same."""
     if not resume:
         return prepared_text(recipe.data, vocabulary=vocabulary_file(recipe))
-    vocabulary = None if recipe.parent is None else run.tokenizer_file
-    parts, prepared = run.parts, prepared_text(recipe.data, earlier=run.earlier_sets, vocabulary=vocabulary)
+    parts = run.parts
+    prepared = prepared_text(recipe.data, earlier=run.earlier_sets, vocabulary=run.taken_vocabulary)
     if parts.corpus != prepared.key:
         raise InputError(other_text(run.folder))
     if parts.vocabulary != vocabulary_digest(prepared):
@@ -282,6 +282,8 @@ def _start(run: TranslatorRun, recipe: Recipe, prepared: Prepared) -> None:
     run.folder.mkdir(parents=True, exist_ok=True)
     prepared.report.write(run.corpus_file)
     shutil.copyfile(prepared.folder / TOKENIZER, run.tokenizer_file)
+    if taken := vocabulary_file(recipe):
+        shutil.copyfile(taken, run.parent_tokenizer_file)
     for text in prepared.as_read:
         shutil.copyfile(text.folder / DROPPED, run.dropped_file(prepared.code(text)))
     parts_of(recipe, prepared).write(run.pairs_file)
@@ -400,7 +402,9 @@ def _say_what_is_next(folder: Path, pair: str, is_worth_prolonging: bool, consol
         f"  qknorm report {name}               look at scores, curves and examples in a browser",
     ]
     if is_worth_prolonging:
-        lines.append(f"  qknorm train {name} --minutes 60   let it learn on; it says when a new run would be better")
+        lines.append(
+            f"  qknorm train {name} --minutes 60   let it learn on, as a larger model if there is time for one"
+        )
     console.print("\n".join(lines))
 
 

@@ -214,3 +214,48 @@ def test_pieces_know_their_words(scheme: Scheme, line: str) -> None:
 )
 def test_tokenised_text_has_spaces_before_its_signs(lines: list[str], tokenized: bool) -> None:
     assert looks_tokenized(lines * 3) is tokenized
+
+
+NEW = ["дом ниже , чем новый дом", "ñandú lower ñandú", "the ниже house", "ж"] * 2
+
+
+@both_schemes
+def test_a_vocabulary_is_extended_and_old_text_stays_what_it_was(
+    scheme: Scheme, raw: Subwords, words: Subwords
+) -> None:
+    """New words become few pieces, of which the old ones keep their numbers; a letter that is seen once is not one."""
+    before = raw if scheme == "raw" else words
+    after = before.extended([*NEW, "щ"], 200)
+    assert after.pieces[: len(before)] == before.pieces
+    assert after.encode(LINES) == before.encode(LINES)
+    assert after.encode(["newest casa"]) == before.encode(["newest casa"])
+    assert [after.decode(pieces) for pieces in after.encode(NEW)] == NEW
+    assert len(after.encode(["дом"])[0]) == 1
+    assert "▁ñan" in after.pieces if scheme == "raw" else "ña" in after.pieces  # with what is beside the new letter
+    assert not any("щ" in piece for piece in after.pieces)
+    assert after.extended(NEW, 200) is after
+    assert after.encode_with_dropout("дом", 0.0, random.Random(0)) == after.encode(["дом"])[0]
+
+
+@both_schemes
+def test_a_sign_that_is_new_is_a_piece_by_itself(scheme: Scheme, raw: Subwords, words: Subwords) -> None:
+    after = (raw if scheme == "raw" else words).extended([f"дом{SIGNS[0]} {SIGNS[0]}дом {SIGNS[0]}"] * 5, 60)
+    assert {piece.strip("▁").removesuffix("</w>") for piece in after.pieces if SIGNS[0] in piece} == {SIGNS[0]}
+    assert ("▁" + SIGNS[0] in after.pieces) == (scheme == "raw")
+
+
+@both_schemes
+def test_a_new_piece_is_spelled_in_those_that_were_there(scheme: Scheme, raw: Subwords, words: Subwords) -> None:
+    before = raw if scheme == "raw" else words
+    piece, parts = ("▁ña", ["▁", "<0xC3>", "<0xB1>", "a"]) if scheme == "raw" else ("ña", ["a"])
+    assert [before.pieces[number] for number in before.spelling(piece)] == parts
+    assert before.spelling(before.pieces[-1]) == [len(before) - 1]
+
+
+def test_a_vocabulary_with_gaps_cannot_be_extended(tmp_path: Path, raw: Subwords) -> None:
+    raw.save(tmp_path / "tokenizer.json")
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["model"]["vocab"][raw.pieces[-1]] += 1
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="cannot be extended"):
+        Subwords.load(tmp_path / "tokenizer.json").extended(NEW, 10)

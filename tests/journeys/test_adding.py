@@ -29,6 +29,7 @@ def run(tmp_path: Path, trained_run: Path, monkeypatch: pytest.MonkeyPatch) -> P
     write_lines(tmp_path / "new.gl", [target for _, target in more])
     (tmp_path / "new.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in more))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(planner, "SHAPES", (planner.Shape(64, 128, 1, 2, 4),))
     return tmp_path / "runs" / "phrases"
 
 
@@ -75,6 +76,34 @@ def test_a_child_begins_with_the_weights_of_its_parent(command: Command, run: Pa
         torch.testing.assert_close(child[name], weight, atol=1e-5, rtol=1e-4)
 
 
+def test_a_child_may_be_larger_and_write_what_its_parent_could_not(command: Command, run: Path) -> None:
+    """It knows what the parent said, with pieces for a script that this had not."""
+    known = list(read_lines(run.parents[1] / "train.1"))[:300]
+    write_lines(run.parents[1] / "new.ru", [f"дом {line}" for line in known])
+    sources = list(read_lines(run.parents[1] / "train.0"))[:300]
+    write_lines(run.parents[1] / "old.en", sources)
+    asked = ("--src", "old.en", "--tgt", "new.ru", "--from", "runs/phrases", "languages=[src,tgt]", "name=child")
+    size = ("dim=80", "decoder_layers=3", "max_updates=1", "peak=1e-9", "length_penalty=0.6")
+    done = command("train", *asked, *size, "--minutes", "0.1")
+    assert done.code == 0, done.errors
+    parent, child = (Translator.load(run.with_name(name)) for name in ("phrases", "child"))
+    config = child.model.config
+    assert (config.dim, config.heads, config.decoder_layers, config.position_dim) == (80, 5, 3, 64)
+    said = zip(child.translate(sources[:20]), parent.translate(sources[:20]), strict=True)
+    assert sum(ours == theirs for ours, theirs in said) > 15  # a new piece may be said in place of another
+    vocabulary = json.loads((run.with_name("child") / "tokenizer.json").read_text())["model"]["vocab"]
+    pieces = child.model.embedding.weight
+    letters = pieces[[vocabulary["<0xD0>"], vocabulary["<0xB4>"]]].mean(0)
+    torch.testing.assert_close(pieces[vocabulary["д"]], letters, atol=1e-5, rtol=1e-4)
+    sayable, before = (
+        set(translator.model.target_vocabulary(translator.model.directions[0]).tolist())
+        for translator in (child, parent)
+    )
+    assert vocabulary["▁дом"] in sayable
+    assert sayable > before
+    assert command("train", "runs/child", "--resume").code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -84,7 +113,12 @@ def test_a_child_begins_with_the_weights_of_its_parent(command: Command, run: Pa
         (("new.en", "--add", "new.gl"), "--add belongs to the folder of a run"),
         (("runs/phrases", "--add", "empty.0", "empty.1"), "no pair of sentences to learn from"),
         (("--src", "new.en", "--tgt", "new.gl", "--from", "new.en"), "is not a run folder"),
-        (("--src", "new.en", "--tgt", "new.gl", "--from", "runs/phrases", "dim=32"), "has dim=64"),
+        (
+            ("--src", "new.en", "--tgt", "new.gl", "--from", "runs/phrases", "dim=32"),
+            "dim=64, and cannot go on with dim=32",
+        ),
+        (("--src", "new.en", "--tgt", "new.gl", "--from", "runs/phrases", "dim=72"), "dim a multiple of 16"),
+        (("--src", "new.en", "--tgt", "new.gl", "--from", "runs/phrases", "norm=rms"), "has norm=layer"),
         (("--src", "new.en", "--tgt", "new.gl", "--from", "runs/phrases", "keep=true"), "has keep=False"),
         (("--src", "new.en", "--tgt", "new.gl", "--from", "runs/phrases", "scheme=words"), "bring it to the same form"),
         (("recipe.yaml", "--from", "runs/phrases"), "belong to --src and --tgt"),

@@ -17,6 +17,7 @@ from qknorm.data.textfiles import read_lines, write_lines
 from qknorm.evaluation import wording
 from qknorm.runs.writer import only_writer
 from qknorm.training import planned, planner
+from qknorm.training.trainer import Trainer
 from tests.journeys.conftest import Command
 
 TINY = ("dim=16", "feed_forward=32", "encoder_layers=1", "decoder_layers=1", "heads=2", "beam_size=1", "extra_length=5")
@@ -142,19 +143,20 @@ def test_what_a_recipe_says_itself_is_not_planned(command: Command, workplace: P
 
 
 def test_a_run_that_has_ended_goes_on(command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a new plan but for its size, and says what size another run would have; resumed, it is what it was."""
+    """By a new plan; resumed, it is what it was."""
     tried = command(*PLANNED, "max_updates=16")
     assert tried.code == 0, tried.errors
     assert "qknorm train runs/train --minutes 60   let it learn on" in tried.out
     run = workplace / "runs" / "train"
     before, first = recipe_of(run), steps(run)
     monkeypatch.setattr(planner, "MOST_PASSES", 6)
+    monkeypatch.setattr(planner, "SHAPES", (planner.Shape(16, 32, 1, 1, 2),))
     done = command("train", "runs/train", "--minutes", "1")
     assert done.code == 0, done.errors
     after = recipe_of(run)
     begun, total = before["training"]["max_updates"] - before["training"]["decay"], after["training"]["max_updates"]
     assert f"after the {begun:,} before the learning rate fell, {total:,} in all instead of 16" in done.out
-    assert "In 1 minutes a new run would train a larger model, 3 + 2 layers, dim 128 instead of 1 + 1" in done.out
+    assert "It grows" not in done.out
     assert f"going on after update {begun}" in done.out
     assert "let it learn on" not in done.out  # by heart
     assert [step for step in steps(run) if step <= begun] == [step for step in first if step <= begun]
@@ -164,6 +166,38 @@ def test_a_run_that_has_ended_goes_on(command: Command, workplace: Path, monkeyp
     changed = ("max_updates", "decay", "validate_every")
     assert before["training"] | {key: after["training"][key] for key in changed} == after["training"]
     assert command("train", "runs/train", "--resume").code == 0
+
+
+def test_a_run_that_goes_on_grows_to_the_size_of_a_new_plan(
+    command: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins where the smaller one was, and what is kept of that translates as it did."""
+    assert command(*PLANNED, "max_updates=16").code == 0
+    run = workplace / "runs" / "train"
+    before, folder = recipe_of(run), run / "checkpoints"
+    write_lines(workplace / "lines.en", list(read_lines(workplace / "train.en"))[:20])
+    said = command("translate", "runs/train", "lines.en").out
+    monkeypatch.setattr(planner, "SHAPES", (planner.Shape(24, 48, 2, 2, 4),))
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train", interrupted)
+        assert command("train", "runs/train", "--minutes", "1").code == 130
+    stable = folder / (folder / "stable").read_text().strip()
+    assert load_file(stable / "model.safetensors")["languages"].shape == (2, 24)
+    assert load_file(folder / "before" / "model.safetensors")["languages"].shape == (2, 16)
+    assert command("translate", "runs/train", "lines.en").out == said
+    after = recipe_of(run)
+    assert after["model"] | before["model"] == before["model"] | {"position_dim": None}
+    grown = {"dim": 24, "feed_forward": 48, "encoder_layers": 2, "decoder_layers": 2, "heads": 3, "position_dim": 16}
+    assert {key: after["model"][key] for key in grown} == grown
+    assert after["training"]["peak"] == planner.peak_for(24) < before["training"]["peak"]
+    assert after["training"]["budget"] == planner.budget_for(24, "muon")
+    done = command("train", "runs/train", "--resume")
+    assert done.code == 0, done.errors
+    assert steps(run)[-1] == after["training"]["max_updates"]
+
+
+def interrupted(_: Trainer) -> None:
+    raise KeyboardInterrupt
 
 
 def contents(folder: Path) -> dict[str, bytes]:

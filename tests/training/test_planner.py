@@ -115,6 +115,22 @@ def test_a_prolonged_run_validates_and_waits_as_a_new_plan_does(done: int, secon
     assert abs(longer["max_updates"] - done - more.updates) < 2 * longer["validate_every"]
 
 
+def test_a_run_that_grows_has_a_flat_rate_for_half_of_what_is_to_come() -> None:
+    """The updates of the smaller model are many and fast: counted, they would leave the larger one a decay alone."""
+    more = planner.length_for(TALKS, 3600, *SPEED)
+    longer = planner.prolonged(2 * more.updates, more, 200, grows=True)
+    assert longer["decay"] / (longer["max_updates"] - 2 * more.updates) == pytest.approx(0.5, abs=0.05)
+    assert planner.prolonged(2 * more.updates, more, 200)["decay"] > 1.8 * longer["decay"]
+
+
+def test_a_size_grows_by_heads_of_the_same_width() -> None:
+    """256 is not a multiple of the 48 of four heads in 192; hidden units and layers grow all the same."""
+    assert SHAPES[0].grown(SHAPES[2]) == planner.Shape(256, 512, 3, 2, 8)
+    assert SHAPES[1].grown(SHAPES[3]) == planner.Shape(192, 1024, 3, 3, 4)
+    assert SHAPES[1].grown(SHAPES[4]) == planner.Shape(384, 1536, 4, 4, 8)
+    assert SHAPES[4].grown(SHAPES[1]) == SHAPES[4]
+
+
 def test_dropout_of_a_prolonged_run_is_that_of_all_its_passes_unless_somebody_chose_it() -> None:
     short, more = (planner.length_for(TALKS, minutes * 60, *SPEED) for minutes in (10, 60))
     planned = _recipe(planner.START, planner.settings(short, 256))
