@@ -29,6 +29,7 @@ from qknorm.models.translator import DecoderLayer, EncoderLayer, TranslatorModel
 
 _POSITIONS = 1024
 _NEVER = -1e4
+BATCH = 64
 
 
 def save_as_ctranslate2(model: TranslatorModel, folder: Path) -> None:
@@ -73,15 +74,16 @@ def save_as_ctranslate2(model: TranslatorModel, folder: Path) -> None:
 
 
 class CTranslate2Decoder:
-    """Its beam search on two threads, with our length penalty's exponent."""
+    """Its beam search with our length penalty's exponent, on two threads; `workers` are as many with a thread each."""
 
-    def __init__(self, model: TranslatorModel, settings: BeamSettings) -> None:
-        self._settings = settings
+    def __init__(
+        self, model: TranslatorModel, settings: BeamSettings, precision: str = "float32", workers: int | None = None
+    ) -> None:
+        self._settings, self.batch_size = settings, BATCH if workers else 0
+        threads = {"inter_threads": workers or 1, "intra_threads": 1 if workers else torch.get_num_threads()}
         with tempfile.TemporaryDirectory() as folder, torch.no_grad():
             save_as_ctranslate2(model, Path(folder))
-            self.translator = ctranslate2.Translator(
-                folder, compute_type="float32", inter_threads=1, intra_threads=torch.get_num_threads()
-            )
+            self.translator = ctranslate2.Translator(folder, compute_type=precision, **threads)
 
     def translate(self, sources: Sequence[Pieces]) -> list[Pieces]:
         limit = max(map(len, sources)) + self._settings.extra_length
@@ -96,7 +98,7 @@ class CTranslate2Decoder:
             [[piece_name(number) for number in source] for source in sources],
             beam_size=self._settings.beam_size,
             length_penalty=self._settings.length_penalty,
-            max_batch_size=len(sources),
+            max_batch_size=self.batch_size or len(sources),
             batch_type="examples",
             max_input_length=0,
             **lengths,

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from qknorm.formats.document import Document
 
     Results = Iterable[list[Translation]]
+
+
+Precision = Literal["float32", "int8"]
 
 
 def translate(
@@ -78,6 +81,9 @@ def translate(
     seed: Annotated[
         int | None, typer.Option(help="The seed of --decoder sampling: another one gives other translations.")
     ] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="Of a CPU's matrix products in a beam search: float32, or int8, which is faster.")
+    ] = "float32",
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Lines read before they are translated; 1 answers each line at once.")
     ] = None,
@@ -97,11 +103,13 @@ def translate(
         raise InputError(f"--length-penalty must be a number from -100 to 100, not {length_penalty:g}")
     if temperature == math.inf:
         raise InputError("--temperature must be a finite number, not inf")
+    if precision != "float32" and decoder != "beam":
+        raise InputError(f"--precision {precision} goes with --decoder beam alone")
     refuse_to_replace([output] if output else [], force)
     runs, file = _runs_and_file(runs)
     document = open_document(file)
 
-    translator = Translator.ensemble(*runs, pair=pair)
+    translator = Translator.ensemble(*runs, pair=pair, precision=precision)
     if keep or glossary:
         terms = read_glossary(glossary, translator.source, translator.target) if glossary else None
         translator = translator.keeping(keep or (), terms)

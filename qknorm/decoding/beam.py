@@ -12,7 +12,7 @@ hypotheses. A sentence with such a decision is therefore searched again alone, w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,15 +20,23 @@ from torch import Tensor
 
 from qknorm.data.batches import Batch
 from qknorm.data.subwords import BOS, EOS
+from qknorm.decoding.engine import packed_model
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
 from qknorm.models.ensemble import Growing, Stepwise
 from qknorm.models.translator import Direction
+from qknorm.ops import beam_search as engine
+from qknorm.ops.beam_search import Precision
 from qknorm.ops.likeliest import likeliest
 
 # Two scores that are closer than this are a matter of rounding. In trained models the scores of one hypothesis differed
 # by up to 5e-6 between batches of different shapes.
 _TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+
+# Source pieces per batch, times beams.
+_PIECES_PER_BATCH = 4096
+# That a thread of the operator works on.
+_SENTENCES_TOGETHER = 32
 
 # The log-probability of an end that was forbidden, or all but impossible, where a sentence must end.
 LEAST = -1e4
@@ -46,6 +54,13 @@ class BeamSettings:
     min_length: int = 0
     max_length: int | None = None
     """A translation has at most this many pieces, whatever the source; the limit wins over `min_length`."""
+    precision: Precision = "float32"
+    """Of products. "int8" is faster where there is a kernel for the model; elsewhere products are of floats."""
+
+    def limit_of(self, sentence: Sentence) -> int:
+        """How many pieces its translation may have."""
+        limit = len(sentence.pieces) + self.extra_length
+        return limit if self.max_length is None else min(limit, self.max_length)
 
 
 @dataclass(frozen=True)
@@ -61,11 +76,64 @@ def beam_search(
     model: Stepwise, sentences: Sequence[Sentence], settings: BeamSettings, direction: Direction
 ) -> list[list[Hypothesis]]:
     """For each sentence the n best hypotheses of its beam, best first. The model must be in eval mode."""
-    return searched(lambda chosen: Search(model, chosen, settings, direction), sentences)
+    fast = _by_engine(model, sentences, settings, direction)
+    left = [sentence for sentence, found in zip(sentences, fast, strict=True) if found is None]
+    others = iter(searched(lambda chosen: Search(model, chosen, settings, direction), left, settings.beam_size))
+    return [next(others) if found is None else found for found in fast]
+
+
+def _by_engine(
+    model: Stepwise, sentences: Sequence[Sentence], settings: BeamSettings, direction: Direction
+) -> list[list[Hypothesis] | None]:
+    """What one operator finds; None for sentences that are left to `Search`."""
+    limits = [settings.limit_of(sentence) for sentence in sentences]
+    positions = max((max(len(s.pieces), limit) + 1 for s, limit in zip(sentences, limits, strict=True)), default=1)
+    packed = packed_model(model, direction, settings.precision, positions)
+    if packed is None:
+        return [None] * len(sentences)
+    asked = (settings.beam_size, settings.min_length, settings.length_penalty)
+    order = sorted(range(len(sentences)), key=lambda row: -len(sentences[row].pieces))  # threads end at the same time
+    found = engine.beam_search(
+        packed,
+        [[*sentences[row].pieces, EOS] for row in order],
+        [limits[row] for row in order],
+        [min(sentences[row].n, settings.beam_size) for row in order],
+        engine.Search(BOS, *asked, _SENTENCES_TOGETHER),
+    )
+    by_row = dict(zip(order, found, strict=True))
+    return [_hypotheses(by_row[row]) for row in range(len(sentences))]
+
+
+def _hypotheses(found: Sequence[engine.Found] | None) -> list[Hypothesis] | None:
+    return None if found is None else [Hypothesis(*one) for one in found]
 
 
 @torch.inference_mode()
 def searched(
+    search_for: Callable[[Sequence[Sentence]], Search], sentences: Sequence[Sentence], width: int
+) -> list[list[Hypothesis]]:
+    """Search those of like length together, `width` hypotheses each."""
+    results: list[list[Hypothesis]] = [[] for _ in sentences]
+    for batch in _batches(sentences, width):
+        found = _searched_together(search_for, [sentences[row] for row in batch])
+        for row, hypotheses in zip(batch, found, strict=True):
+            results[row] = hypotheses
+    return results
+
+
+def _batches(sentences: Sequence[Sentence], width: int) -> Iterator[list[int]]:
+    """Rows, sorted by length, in batches whose padded size is bounded."""
+    batch: list[int] = []
+    for row in sorted(range(len(sentences)), key=lambda row: len(sentences[row].pieces)):
+        if batch and (len(batch) + 1) * width * (len(sentences[row].pieces) + 1) > _PIECES_PER_BATCH:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _searched_together(
     search_for: Callable[[Sequence[Sentence]], Search], sentences: Sequence[Sentence]
 ) -> list[list[Hypothesis]]:
     """Search all sentences together, and those where rounding may have decided again, each alone."""
@@ -94,9 +162,7 @@ class Search:
         self.end = int((self.vocabulary == EOS).nonzero())
         self.active = torch.arange(len(sentences), device=self.device)
         """Which sentence each group of beams belongs to."""
-        most = math.inf if settings.max_length is None else settings.max_length
-        limits = [min(len(sentence.pieces) + settings.extra_length, most) for sentence in sentences]
-        self.limits = torch.tensor(limits, device=self.device)
+        self.limits = torch.tensor([*map(settings.limit_of, sentences)], device=self.device)
         self.wanted = torch.tensor([min(sentence.n, settings.beam_size) for sentence in sentences], device=self.device)
         rows = self.row_count = len(sentences) * settings.beam_size
         self.last = torch.full((rows,), BOS, device=self.device)

@@ -53,7 +53,7 @@ class Sampling(Decoder):
             for sentence in sentences
             for number in range(sentence.n)
         ]
-        drawn = searched(lambda chosen: _Drawing(model, chosen, self, direction), each_once)
+        drawn = searched(lambda chosen: _Drawing(model, chosen, self, direction), each_once, 1)
         hypotheses = iter(hypothesis for (hypothesis,) in drawn)
         return [list(islice(hypotheses, sentence.n)) for sentence in sentences]
 

@@ -26,6 +26,7 @@ from qknorm.errors import InputError
 from qknorm.evaluation.attention_maps import AttentionMaps, attention_maps
 from qknorm.models.ensemble import Ensemble, Stepwise
 from qknorm.models.translator import TAUGHT_HEAD, Direction, TranslatorModel
+from qknorm.ops.beam_search import Precision
 from qknorm.processes import command_to_resume
 from qknorm.runs.contents import Calibration
 from qknorm.runs.translator_run import TranslatorRun, make_model
@@ -33,8 +34,6 @@ from qknorm.runs.translator_run import TranslatorRun, make_model
 LINES_AT_ONCE = 1024
 """Lines that are read before they are sorted by length and translated; with the next, bounds the memory of a stream."""
 _CHARACTERS_AT_ONCE = 500_000
-# Source pieces per batch, times beams.
-_PIECES_PER_BATCH = 4096
 _CUT = (
     "a sentence of more than {longest} pieces, the longest in training, was cut into parts that were translated one by "
     "one"
@@ -139,8 +138,11 @@ class Translator:
         self.decoder: Decoder = Beam(self.settings)
 
     @classmethod
-    def load(cls, folder: str | Path, pair: str | None = None) -> Translator:
-        """Load the best checkpoint of a run folder; `pair`, such as "en-gl", if it translates several."""
+    def load(cls, folder: str | Path, pair: str | None = None, precision: Precision = "float32") -> Translator:
+        """Load the best checkpoint of a run folder; `pair`, such as "en-gl", if it translates several.
+
+        precision: "int8" translates with products of bytes, on a CPU with a kernel for them; faster, and not the same.
+        """
         run = TranslatorRun.open(Path(folder))
         recipe, parts = run.recipe, run.parts
         subwords = run.vocabulary_of(parts)
@@ -154,7 +156,7 @@ class Translator:
         return cls(
             model.to("cuda" if torch.cuda.is_available() else "cpu").eval(),
             subwords,
-            BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length),
+            BeamSettings(decoding.beam_size, decoding.length_penalty, decoding.extra_length, precision=precision),
             direction,
             {way: text.longest_source for way, text in zip(own, run.corpus.pairs, strict=False)},
             taught=recipe.training.taught > 0,
@@ -163,12 +165,12 @@ class Translator:
         )
 
     @classmethod
-    def ensemble(cls, *folders: str | Path, pair: str | None = None) -> Translator:
+    def ensemble(cls, *folders: str | Path, pair: str | None = None, precision: Precision = "float32") -> Translator:
         """Load runs that translate together: the mean of their probabilities counts at each piece.
 
         They share vocabulary and text pipeline, as seeds of one recipe do. The first one's settings hold.
         """
-        first, *others = (cls.load(folder, pair) for folder in folders)
+        first, *others = (cls.load(folder, pair, precision) for folder in folders)
         for folder, other in zip(folders[1:], others, strict=True):
             if (doubt := first._unlike(other)) is not None:
                 raise InputError(f"{folder} and {folders[0]} cannot translate together: {doubt}")
@@ -241,7 +243,7 @@ class Translator:
 
     def greedy(self) -> Translator:
         """Return the same model without a search: several times as fast, and a little worse."""
-        return self.with_decoder(Beam(BeamSettings(1, self.settings.length_penalty, self.settings.extra_length)))
+        return self.with_decoder(Beam(replace(self.settings, beam_size=1)))
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Return the best translation of each line. Scores, and notes on what somebody should know: `translations`."""
@@ -349,27 +351,8 @@ class Translator:
         return _Line(line, sentences, texts, marks, n, (_CUT.format(longest=longest),) if is_cut else ())
 
     def _search(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
-        """What the decoder makes of each sentence; those of like length are translated together."""
-        hypotheses: list[list[Hypothesis]] = [[] for _ in sentences]
-        rows = sorted(range(len(sentences)), key=lambda row: len(sentences[row].pieces))
-        for batch in self._batches(rows, sentences):
-            results = self.decoder.decode(self._said_by, [sentences[row] for row in batch], self.direction)
-            for row, result in zip(batch, results, strict=True):
-                hypotheses[row] = result
-        return hypotheses
-
-    def _batches(self, rows: Sequence[int], sentences: Sequence[Sentence]) -> Iterator[list[int]]:
-        """Rows, sorted by length, in batches whose padded size is bounded."""
-        batch: list[int] = []
-        width = 0
-        for row in rows:
-            width += self.decoder.width(sentences[row])
-            if batch and width * (len(sentences[row].pieces) + 1) > _PIECES_PER_BATCH:
-                yield batch
-                batch, width = [], self.decoder.width(sentences[row])
-            batch.append(row)
-        if batch:
-            yield batch
+        """What the decoder makes of each sentence."""
+        return self.decoder.decode(self._said_by, sentences, self.direction)
 
     def _joined(self, line: _Line, hypotheses: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
         """The n-th hypotheses of a line's sentences as its n-th translation."""

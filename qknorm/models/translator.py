@@ -252,10 +252,10 @@ class TranslatorModel(nn.Module):
 
     def _input(self, numbers: Tensor, language: int, vectors: Tensor, start: int = 0) -> Tensor:
         x = self.embedding.embed(numbers, vectors) + self.languages[language]
-        x = x + self._positions(numbers.shape[1], x, start)
+        x = x + self.positions(numbers.shape[1], x, start)
         return dropout(x, self.config.embedding_dropout, self.training)
 
-    def _positions(self, length: int, like: Tensor, start: int) -> Tensor:
+    def positions(self, length: int, like: Tensor, start: int) -> Tensor:
         """(length, dim), of the type of another tensor. A model that has grown knows those of its first width."""
         config = self.config
         width = config.position_dim or config.dim

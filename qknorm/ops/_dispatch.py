@@ -78,6 +78,17 @@ def operator(
     return registered
 
 
+def define_kernel(schema: str) -> None:
+    """Register an operator that is a kernel alone; whoever calls it asks `has_kernel` first, and has another way."""
+    _LIBRARY.define(schema)
+
+
+def has_kernel(name: str) -> bool:
+    """Whether an operator has a kernel for the CPU, once the library was looked for."""
+    load_kernels()
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"qknorm::{name}", "CPU")
+
+
 def _function(overload: OpOverload[..., Any], backward: Backward, setup: Setup | None) -> type[torch.autograd.Function]:
     def forward(ctx: Any, *arguments: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():

@@ -118,6 +118,17 @@ def test_decoders_and_lengths_can_be_chosen(translate: Command) -> None:
     assert likeliest == translate("--beam-size", "1", stdin=text).out
 
 
+def test_products_of_bytes_translate_too(translate: Command) -> None:
+    text = b"The house is red.\n\nI eat.\n"
+    done = translate("--precision", "int8", stdin=text)
+    assert (done.code, done.out.count("\n")) == (0, 3)
+    exact, rounded = (
+        json.loads(translate("--json", "--precision", precision, stdin=b"I eat.\n").out)["translations"][0]["score"]
+        for precision in ("float32", "int8")
+    )
+    assert rounded == pytest.approx(exact, abs=0.5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -129,6 +140,8 @@ def test_decoders_and_lengths_can_be_chosen(translate: Command) -> None:
         (["--decoder", "sampling", "--temperature", "inf"], "--temperature must be a finite number, not inf"),
         (["--length-penalty=-1e6"], "--length-penalty must be a number from -100 to 100, not -1e+06"),
         (["--min-length", "3", "--max-length", "2"], "--min-length 3 is more than --max-length 2"),
+        (["--precision", "int8", "--decoder", "sampling"], "--precision int8 goes with --decoder beam alone"),
+        (["--precision", "int4"], "is not one of 'float32', 'int8'"),
         (["--n-best", "0"], "greater than or equal to 1"),
     ],
     ids=str,
