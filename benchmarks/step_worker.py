@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from qknorm.data.batches import Batch
+from qknorm.models.half import use_half_products
 from qknorm.runs.recipe import make_recipe
 from qknorm.runs.translator_run import make_model
-from qknorm.training.half import use_half_products
 
 # Where a checkout has the types of a model's parts.
 PARTS: Any = importlib.import_module(

@@ -20,6 +20,7 @@ from qknorm.attention.module import Projection, QKNormAttention
 from qknorm.attention.norms import LpNorm
 from qknorm.data.subwords import EOS
 from qknorm.models.ensemble import Stepwise
+from qknorm.models.half import HalfLinear, HalfVocabularyLoss
 from qknorm.models.layers import Embedding, FeedForward, Residual, VocabularyLoss
 from qknorm.models.translator import DecoderLayer, Direction, EncoderLayer, TranslatorModel
 from qknorm.ops.beam_search import NORMS, PANEL, PackedModel, Precision, is_available
@@ -36,6 +37,8 @@ _KNOWN = frozenset(
         FeedForward,
         Embedding,
         VocabularyLoss,
+        HalfLinear,
+        HalfVocabularyLoss,
         LpNorm,
         nn.Linear,
         nn.LayerNorm,

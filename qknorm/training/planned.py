@@ -23,6 +23,7 @@ from qknorm.counting.kept import translations
 from qknorm.data.batches import Batch, BatchSampler
 from qknorm.data.prepared import Prepared, PreparedSet
 from qknorm.metrics.table import is_too_short_for_bleu
+from qknorm.models.half import autocast, use_half_products
 from qknorm.ops import load_kernels
 from qknorm.ops.products import HAS_HALF_PRODUCTS
 from qknorm.optimisation.optimisers import make_optimiser
@@ -30,7 +31,6 @@ from qknorm.runs.recipe import Recipe, laid_over_plan, merged
 from qknorm.runs.translator_run import TranslatorRun, make_model
 from qknorm.screen import Screen, duration
 from qknorm.training import planner
-from qknorm.training.half import autocast, use_half_products
 from qknorm.training.parents import grown_by_plan, shape_of, vocabulary_file
 from qknorm.training.planner import Length, Shape, TextSize
 from qknorm.training.sets import parts_of, prepared_text

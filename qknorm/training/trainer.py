@@ -26,12 +26,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from qknorm import processes
 from qknorm.errors import InputError
+from qknorm.models.half import autocast, use_half_products
 from qknorm.optimisation.schedules import Schedule, factor_after
 from qknorm.runs.contents import Status
 from qknorm.runs.recipe import Precision
 from qknorm.runs.run import Run
 from qknorm.screen import Screen
-from qknorm.training.half import autocast, use_half_products
 from qknorm.training.interruption import Interruption
 from qknorm.training.loggers.table import check_installed
 from qknorm.training.progress import ProgressReport

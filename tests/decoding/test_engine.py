@@ -22,6 +22,7 @@ from qknorm.decoding.beam import BeamSettings, Hypothesis, Search, beam_search, 
 from qknorm.decoding.engine import packed_model
 from qknorm.decoding.sentence import Sentence
 from qknorm.errors import InputError
+from qknorm.models.half import use_half_products
 from qknorm.models.translator import TranslatorModel
 from tests.models.test_translator import CHOICES, model
 from tests.ops.kernels import needs_kernel
@@ -272,3 +273,13 @@ def test_a_copy_of_a_model_has_weights_of_its_own() -> None:
         other.embedding.output_bias[20] += 30.0
     assert found(translator, [[5, 6]], settings) != found(other, [[5, 6]], settings)
     assert found(translator, [[5, 6]], settings) == found(translator, [[5, 6]], dataclasses.replace(settings))
+
+
+@needs_kernel
+@pytest.mark.usefixtures("no_plain_search")
+def test_a_model_that_learns_with_half_products_says_what_its_weights_say() -> None:
+    exact = trained()
+    half = copy.deepcopy(exact)
+    use_half_products(half)
+    some = [[4, 5, 6], [7, 8]]
+    assert found(half.eval(), some, BeamSettings()) == found(exact, some, BeamSettings())

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from qknorm.models.half import use_half_products
 from qknorm.models.layers import VocabularyLoss
-from qknorm.training.half import use_half_products
 
 # bfloat16 has eight bits: each factor is rounded by 2^-9 at most, and so is the product.
 TOLERANCE = 0.02
