@@ -124,7 +124,7 @@ def _translated_back(recipe: Recipe, run: TranslatorRun, console: Screen) -> tup
             number = 1 + alone.index(extra)
             source, target = folder / f"{number}.source", folder / f"{number}.target"
             if not source.exists():
-                translator = translator or Translator.load(run.folder).greedy()
+                translator = translator or Translator.load(run.folder, precision="int8").greedy()
                 _translate_back(Path(extra.target), source, target, translator, seconds, console)
             if not source.stat().st_size:
                 continue
