@@ -27,7 +27,6 @@ from qknorm.models.ensemble import Growing, Stepwise
 from qknorm.models.translator import Direction
 from qknorm.ops import beam_search as engine
 from qknorm.ops.beam_search import Precision
-from qknorm.ops.likeliest import likeliest
 
 # Two scores that are closer than this are a matter of rounding. In trained models the scores of one hypothesis differed
 # by up to 5e-6 between batches of different shapes.
@@ -203,7 +202,8 @@ class Search:
         the decision was, and one more is there for an end that is forbidden.
         """
         beams = self.settings.beam_size
-        best_of_growing, choices_of_growing, sums = likeliest(logits, min(beams + 2, len(self.vocabulary)))
+        sums = logits.logsumexp(-1)
+        best_of_growing, choices_of_growing = (logits - sums[:, None]).topk(min(beams + 2, len(self.vocabulary)))
         ending = self._of_all(logits[:, self.end] - sums, -math.inf)
         best, choices = self._of_all(best_of_growing, -math.inf), self._of_all(choices_of_growing, self.end)
         best, choices = self._allowed(best, choices, ending)

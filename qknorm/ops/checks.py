@@ -75,12 +75,6 @@ def classes(target: Tensor, number: int) -> None:
     inside(target, number, "target holds class {}, but the classes are 0 to {}")
 
 
-def choice(logits: Tensor, k: int) -> None:
-    """logits: (rows, classes), k: from 1 to the number of classes."""
-    if logits.dim() != 2 or not 1 <= k <= logits.shape[1]:
-        raise ValueError(f"of logits of shape {tuple(logits.shape)} the likeliest {k} of each row cannot be had")
-
-
 def key_values(keys: Tensor, values: Tensor) -> None:
     """keys and values of the same positions: (batch, heads, length, head_dim)."""
     alike = keys.shape == values.shape or keys.shape[:3] == values.shape[:3]  # slicing a shape takes longer than all

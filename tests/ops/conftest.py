@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from qknorm.ops import likeliest as of_likeliest
 from qknorm.ops import shared_attention
 from tests.ops.kernels import kernels_are_built, use_twins
 
@@ -12,6 +11,6 @@ from tests.ops.kernels import kernels_are_built, use_twins
 @pytest.fixture(params=["kernel", "twin"])
 def _route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "twin":
-        use_twins(monkeypatch, of_likeliest, shared_attention)
+        use_twins(monkeypatch, shared_attention)
     elif not kernels_are_built():
         pytest.skip("no C++ compiler: the kernels cannot be built")

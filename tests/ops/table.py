@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from qknorm.ops import attention, cross_entropy, dropout, likeliest, lp, shared_attention
+from qknorm.ops import attention, cross_entropy, dropout, lp, shared_attention
 
 # The modules that register operators: to import them is to have the operators.
-MODULES = (attention, cross_entropy, dropout, likeliest, lp, shared_attention)
+MODULES = (attention, cross_entropy, dropout, lp, shared_attention)
 
 Arguments = tuple[Any, ...]
 Make = Callable[[torch.dtype], Arguments]
@@ -601,25 +601,6 @@ _DECODING_ROWS = (
             "entries of other rows": lambda: (_QUERY, _KEYS, _KEYS, _ZEROS[:2, 0], torch.tensor([6, 6]), 1.0),
             "lengths of other entries": lambda: (_QUERY, _KEYS, _KEYS, _ZEROS[:, 0], torch.tensor([6, 6, 6]), 1.0),
             **_wrong_sides(_ZEROS[:, 0], torch.tensor([6, 6]), 1.0),
-        },
-    ),
-    Row(
-        "likeliest",
-        {
-            "several blocks of classes": lambda t: (_drawn(20, 1000, dtype=t), 6),
-            "all of them": lambda t: (_drawn(2, 3, dtype=t), 3),
-            "columns as rows": lambda t: (_drawn(30, 4, dtype=t).t(), 5),
-            "rows that lie apart": lambda t: (_drawn(8, 70, dtype=t)[::2], 5),
-            "expanded": lambda t: (_drawn(1, 70, dtype=t).expand(4, 70), 5),
-            "one class": lambda t: (_drawn(1, 1, dtype=t), 1),
-            "no rows": lambda t: (_drawn(0, 5, dtype=t), 2),
-        },
-        refuses=True,
-        wrong={
-            "more than there are": lambda: (torch.randn(2, 5), 6),
-            "none": lambda: (torch.randn(2, 5), 0),
-            "less than none": lambda: (torch.randn(2, 5), -1),
-            "one dimension": lambda: (torch.randn(5), 2),
         },
     ),
 )
