@@ -79,7 +79,7 @@ def packed_model(model: Stepwise, direction: Direction, precision: Precision, po
 
 def _state(model: TranslatorModel) -> tuple[object, ...] | None:
     """By what a change of weights shows; None if there is a part that is not known, or somebody who watches."""
-    parts: list[object] = []
+    parts: list[object] = [getattr(model, "times_trained", 0)]
     for module in _modules(model):
         if type(module) not in _KNOWN or module._forward_hooks or module._forward_pre_hooks or module.training:
             return None

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -172,6 +173,7 @@ class TranslatorModel(nn.Module):
 
     def __init__(self, config: TranslatorConfig, target_pieces: Mapping[tuple[str, str], Tensor]) -> None:
         super().__init__()
+        self.times_trained = 0
         numbers = {code: number for number, code in enumerate(dict.fromkeys(chain(*target_pieces)))}
         self.config = config
         self.directions = tuple(
@@ -192,6 +194,11 @@ class TranslatorModel(nn.Module):
             classes = torch.full((pieces,), -1).index_copy(0, vocabulary, torch.arange(len(vocabulary)))
             self.register_buffer(f"target_vocabulary_{number}", vocabulary, persistent=False)
             self.register_buffer(f"class_of_piece_{number}", classes, persistent=False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Count how often training began: an optimiser may change weights without their version telling of it."""
+        self.times_trained += mode
+        return super().train(mode)
 
     def target_vocabulary(self, direction: Direction) -> Tensor:
         """The numbers of the pieces that a target may have. Only they have logits at all."""

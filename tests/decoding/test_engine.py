@@ -283,3 +283,17 @@ def test_a_model_that_learns_with_half_products_says_what_its_weights_say() -> N
     use_half_products(half)
     some = [[4, 5, 6], [7, 8]]
     assert found(half.eval(), some, BeamSettings()) == found(exact, some, BeamSettings())
+
+
+@needs_kernel
+@pytest.mark.parametrize("fused", [False, True])
+def test_weights_that_an_optimiser_has_changed_are_noticed(fused: bool) -> None:
+    learning, settings = trained(), BeamSettings()
+    before = found(learning, [[4, 5, 6]], settings)
+    optimizer = torch.optim.Adam(learning.train().parameters(), lr=0.1, fused=fused)
+    for parameter in learning.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    after = found(learning.eval(), [[4, 5, 6]], settings)
+    assert after != before
+    assert_same(after[0], by_definition(learning, [[4, 5, 6]], settings)[0])
