@@ -113,7 +113,7 @@ def test_two_processes_prolong_a_run_by_one_measurement(workplace: Path, command
     assert alone.code == 2
     assert "was saved by 2 processes, there are 1 now" in alone.errors
     assert contents(run) == before
-    done = run_two("train", "runs/train", "--minutes", "0.1", cwd=workplace)
+    done = run_two("train", "runs/train", "--minutes", "0.3", cwd=workplace)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("before the learning rate fell") == 1
     assert steps(run)[-1] == recipe_of(run)["training"]["max_updates"]
